@@ -33,7 +33,7 @@ static void hear(void *context, const weir_diagnostic *d)
 /* Each returns false exactly if it has reported. */
 static void check_fields(struct weir__diagnostics *report, const struct weir__node *node)
 {
-    static const char *const words[] = {"limit", "window", "algorithm", "on_missing_key", "a", ""};
+    static const char *const words[] = {"limit", "window", "algorithm", "on_missing_key", "a", "", NULL};
     weir_text text;
     bool truth;
     int64_t number = 0;
@@ -41,17 +41,17 @@ static void check_fields(struct weir__diagnostics *report, const struct weir__no
     struct weir__parsed_window window = {0, false, WEIR_CALENDAR_DAY};
 
     int before = report->errors;
-    before += !weir__field_text(report, node, "x", &text);
-    before += !weir__field_bool(report, node, "x", &truth);
-    before += !weir__field_int(report, node, "x", -5, 1000, &number);
-    before += !weir__field_percent(report, node, "x", &small);
-    before += !weir__field_choice(report, node, "x", words, 6, &small);
-    before += !weir__field_window(report, node, "x", &window);
+    before += !weir__field_text(node, "x", &text);
+    before += !weir__field_bool(node, "x", &truth);
+    before += !weir__field_int(node, "x", -5, 1000, &number);
+    before += !weir__field_percent(node, "x", &small);
+    before += !weir__field_choice(node, "x", words, &small);
+    before += !weir__field_window(node, "x", &window);
     if (before != report->errors || number < -5 || number > 1000 || small < 0 || small > WEIR__PERCENT_MAX)
         abort();
     if (window.ns < 0 || window.ns > WEIR__WINDOW_DAYS_MAX * INT64_C(86400000000000))
         abort();
-    if (!weir__field_names(report, node, "x", words, 6) != (node->kind != WEIR__MAP))
+    if (!weir__field_names(node, "x", words, 6) != (node->kind != WEIR__MAP))
         abort();
 }
 

@@ -19,6 +19,14 @@ static inline bool weir__text_equal(weir_text a, weir_text b)
     return a.len == b.len && (a.len == 0 || memcmp(a.data, b.data, a.len) == 0);
 }
 
+/* An order of texts, for searching: by length, then bytes. */
+static inline int weir__text_order(weir_text a, weir_text b)
+{
+    if (a.len != b.len)
+        return a.len < b.len ? -1 : 1;
+    return a.len ? memcmp(a.data, b.data, a.len) : 0;
+}
+
 static inline bool weir__text_is(weir_text a, const char *b)
 {
     return a.len == strlen(b) && memcmp(a.data, b, a.len) == 0;

@@ -11,159 +11,132 @@
 #define HOT_BYTES (8 * MIB)
 #define HOST_MAX  64
 
-static void segment_read(struct weir__reader *reader, const struct weir__node *node)
-{
-    static const char *const names[] = {"path", "size"};
-    struct weir__config *config = reader->config;
-    const struct weir__node *member;
-    if (!weir__field_names(reader->report, node, "segment", WEIR__LIST_OF(names)))
-        return;
-    config->segment_place = node->place;
-    if (WEIR__GIVEN(member, node, "path")) {
-        config->segment_path = weir__config_path(reader, member, "path");
-        config->segment_place = member->place;
-        config->segment_is_ours = false;
-    }
-    if (WEIR__GIVEN(member, node, "size"))
-        weir__field_size(reader->report, member, "size", INT64_C(64) << 10, &config->segment_bytes);
-}
+/* ---- Fields ---- */
 
-/* "off", a size, or a map with one. */
-static void hot_read(struct weir__reader *reader, const struct weir__node *node)
+static bool workers_read(void *config, const struct weir__node *node, const char *what, void *to)
 {
-    static const char *const names[] = {"size", "hash_keys"};
-    struct weir__config *config = reader->config;
-    const struct weir__node *size = node, *member;
-    config->hot_place = node->place;
-    if (weir__config_is(node, "off")) {
-        config->hot_bytes = 0;
-        return;
-    }
-    if (node->kind == WEIR__MAP) {
-        if (!weir__field_names(reader->report, node, "hot_keys", WEIR__LIST_OF(names)))
-            return;
-        size = weir__node_get(node, "size");
-        if (WEIR__GIVEN(member, node, "hash_keys"))
-            weir__field_bool(reader->report, member, "hash_keys", &config->hot_hash);
-    }
-    config->hot_bytes = HOT_BYTES;
-    if (size)
-        weir__field_size(reader->report, size, "hot_keys", INT64_C(128) << 10, &config->hot_bytes);
-}
-
-static void workers_read(struct weir__reader *reader, const struct weir__node *node)
-{
-    if (!weir__config_is(node, "auto"))
-        weir__field_int(reader->report, node, "workers", 1, 1024, &reader->config->workers);
-}
-
-/* `user` or `agent_user`. */
-static void user_read(struct weir__reader *reader, const struct weir__node *node)
-{
-    struct weir__config *config = reader->config;
-    const char *what = node->name->text.data;
-    bool agent = strcmp(what, "agent_user") == 0;
-    weir_text name;
-    if (!weir__field_text(reader->report, node, what, &name))
-        return;
-    *(agent ? &config->agent_user : &config->user) = weir__config_text(reader, name);
-    *(agent ? &config->agent_user_place : &config->user_place) = node->place;
+    (void)config;
+    return weir__config_is(node, "auto") || weir__field_int(node, what, 1, 1024, to);
 }
 
 /* The name of this host that other hosts and the dashboard show. */
-static void host_read(struct weir__reader *reader, const struct weir__node *node)
+static bool host_read(void *config, const struct weir__node *node, const char *what, void *to)
 {
     weir_text name;
-    if (!weir__field_text(reader->report, node, "host", &name))
-        return;
+    (void)config;
+    if (!weir__field_text(node, what, &name))
+        return false;
     if (!name.len || name.len > HOST_MAX)
-        weir__report_error(reader->report, node->place, "host is a name of 1 to %d bytes", HOST_MAX);
-    else
-        reader->config->host_name = weir__config_text(reader, name);
+        return weir__node_error(node, "host is a name of 1 to %d bytes", HOST_MAX);
+    *(const char **)to = name.data;
+    return true;
+}
+
+static bool metrics_read(void *config, const struct weir__node *node, const char *what, void *to)
+{
+    struct weir__listener *listener = weir__arena_take(&((struct weir__config *)config)->arena, sizeof *listener);
+    if (!listener || !weir__config_listener(config, node, what, listener))
+        return false;
+    *(const struct weir__listener **)to = listener;
+    return true;
+}
+
+static const struct weir__field segment_fields[] = {
+    {"path", WEIR__FIELD_READ, WEIR__CONFIG(segment_path), WEIR__CONFIG_PLACE(segment_place),
+     .read = weir__config_path},
+    {"size", WEIR__FIELD_SIZE, WEIR__CONFIG(segment_bytes), .min = INT64_C(64) << 10},
+};
+
+/* "off", a size, or a map with one. */
+static bool hot_read(void *context, const struct weir__node *node, const char *what, void *to)
+{
+    static const struct weir__field fields[] = {
+        {"size", WEIR__FIELD_SIZE, WEIR__CONFIG(hot_bytes), .what = "hot_keys", .min = INT64_C(128) << 10},
+        {"hash_keys", WEIR__FIELD_BOOL, WEIR__CONFIG(hot_hash)},
+    };
+    struct weir__config *config = to;
+    bool off = weir__config_is(node, "off");
+    config->hot_bytes = off ? 0 : HOT_BYTES;
+    return off || weir__fields_or_first(node, what, WEIR__LIST_OF(fields), config, context);
 }
 
 /* ---- Logs ---- */
 
 /* "stderr" or a file. */
-static bool log_path(struct weir__reader *reader, const struct weir__node *node, const char **path)
+static bool log_path(void *config, const struct weir__node *node, const char *what, void *to)
 {
-    *path = NULL;
-    if (weir__config_is(node, "stderr"))
+    *(const char **)to = NULL;
+    return weir__config_is(node, "stderr") || weir__config_path(config, node, what, to);
+}
+
+#define PATH_OF_LOG(member, place_)                                                                                    \
+    {                                                                                                                  \
+        "path", WEIR__FIELD_READ, WEIR__CONFIG(member), WEIR__CONFIG_PLACE(place_), .what = "a log's path",            \
+                                                                                    .read = log_path                   \
+    }
+
+static const char *const formats[] = {"text", "json", NULL};
+
+static const struct weir__field log_fields[] = {
+    PATH_OF_LOG(log_path, log_place),
+    {"format", WEIR__FIELD_CHOICE, WEIR__CONFIG(log_json), .choices = formats},
+};
+
+/* "off", a path, or a map with one. */
+static bool access_read(void *context, const struct weir__node *node, const char *what, void *to)
+{
+    static const struct weir__field fields[] = {
+        PATH_OF_LOG(access_path, access_place),
+        {"format", WEIR__FIELD_CHOICE, WEIR__CONFIG(access_log), .min = WEIR__LOG_TEXT, .choices = formats},
+    };
+    struct weir__config *config = to;
+    if (weir__config_is(node, "off"))
         return true;
-    *path = weir__config_path(reader, node, "a log's path");
-    return *path != NULL;
+    config->access_log = config->log_json ? WEIR__LOG_JSON : WEIR__LOG_TEXT;
+    return weir__fields_or_first(node, what, WEIR__LIST_OF(fields), config, context);
 }
 
-static const char *const formats[] = {"text", "json"};
-
-static void log_read(struct weir__reader *reader, const struct weir__node *node)
+static bool denied_read(void *context, const struct weir__node *node, const char *what, void *to)
 {
-    static const char *const names[] = {"path", "format"};
-    struct weir__config *config = reader->config;
-    const struct weir__node *member;
-    int format = 0;
-    config->log_place = node->place;
-    if (!weir__field_names(reader->report, node, "log", WEIR__LIST_OF(names)))
-        return;
-    if (WEIR__GIVEN(member, node, "path")) {
-        log_path(reader, member, &config->log_path);
-        config->log_place = member->place;
-    }
-    if (WEIR__GIVEN(member, node, "format") &&
-        weir__field_choice(reader->report, member, "format", WEIR__LIST_OF(formats), &format))
-        config->log_json = format == 1;
-}
-
-/* A path, or a map with one. */
-static void access_read(struct weir__reader *reader, const struct weir__node *node)
-{
-    static const char *const names[] = {"path", "format"};
-    struct weir__config *config = reader->config;
-    const struct weir__node *path = node, *member = NULL;
-    int format = config->log_json;
-    if (weir__config_is(node, "off"))
-        return;
-    if (node->kind == WEIR__MAP) {
-        if (!weir__field_names(reader->report, node, "access_log", WEIR__LIST_OF(names)))
-            return;
-        path = weir__node_get(node, "path");
-        member = weir__node_get(node, "format");
-    }
-    if (member && !weir__field_choice(reader->report, member, "format", WEIR__LIST_OF(formats), &format))
-        return;
-    config->access_place = path ? path->place : node->place;
-    if (!path || log_path(reader, path, &config->access_path))
-        config->access_log = format ? WEIR__LOG_JSON : WEIR__LOG_TEXT;
-}
-
-static void denied_read(struct weir__reader *reader, const struct weir__node *node)
-{
-    static const char *const names[] = {"path", "rate", "hash_keys"};
-    struct weir__config *config = reader->config;
-    const struct weir__node *path = node, *member;
-    if (weir__config_is(node, "off"))
-        return;
-    if (node->kind == WEIR__MAP) {
-        if (!weir__field_names(reader->report, node, "denied_log", WEIR__LIST_OF(names)))
-            return;
-        path = weir__node_get(node, "path");
-        if (WEIR__GIVEN(member, node, "rate"))
-            weir__field_int(reader->report, member, "rate", 1, 1000000, &config->denied_rate);
-        if (WEIR__GIVEN(member, node, "hash_keys"))
-            weir__field_bool(reader->report, member, "hash_keys", &config->denied_hash);
-    }
-    config->denied_place = path ? path->place : node->place;
-    config->denied_log = !path || log_path(reader, path, &config->denied_path);
+    static const struct weir__field fields[] = {
+        PATH_OF_LOG(denied_path, denied_place),
+        {"rate", WEIR__FIELD_INT, WEIR__CONFIG(denied_rate), .min = 1, .max = 1000000},
+        {"hash_keys", WEIR__FIELD_BOOL, WEIR__CONFIG(denied_hash)},
+    };
+    struct weir__config *config = to;
+    config->denied_log = !weir__config_is(node, "off");
+    return !config->denied_log || weir__fields_or_first(node, what, WEIR__LIST_OF(fields), config, context);
 }
 
 /* ---- The file ---- */
 
-static void metrics_read(struct weir__reader *reader, const struct weir__node *node)
-{
-    struct weir__listener *listener = weir__arena_take(&reader->config->arena, sizeof *listener);
-    if (listener && weir__config_listener(reader, node, "metrics", listener))
-        reader->config->metrics = listener;
-}
+static const struct weir__field root_fields[] = {
+    {"log", WEIR__FIELD_MAP, WEIR__CONFIG_PLACE(log_place), WEIR__MAP_OF(log_fields)},
+    {"segment", WEIR__FIELD_MAP, WEIR__CONFIG_PLACE(segment_place), WEIR__MAP_OF(segment_fields)},
+    {"workers", WEIR__FIELD_READ, WEIR__CONFIG(workers), .read = workers_read},
+    {"hot_keys", WEIR__FIELD_READ, WEIR__CONFIG_PLACE(hot_place), .read = hot_read},
+    {"load", WEIR__FIELD_READ, .read = weir__config_load_level},
+    {"user", WEIR__FIELD_STRING, WEIR__CONFIG(user), WEIR__CONFIG_PLACE(user_place)},
+    {"agent_user", WEIR__FIELD_STRING, WEIR__CONFIG(agent_user), WEIR__CONFIG_PLACE(agent_user_place)},
+    {"host", WEIR__FIELD_READ, WEIR__CONFIG(host_name), .read = host_read},
+    {"gateway", WEIR__FIELD_READ, .read = weir__config_gateway},
+    {"service", WEIR__FIELD_READ, .read = weir__config_service},
+    {"metrics", WEIR__FIELD_READ, WEIR__CONFIG(metrics), .read = metrics_read},
+    {"access_log", WEIR__FIELD_READ, WEIR__CONFIG_PLACE(access_place), .read = access_read},
+    {"denied_log", WEIR__FIELD_READ, WEIR__CONFIG_PLACE(denied_place), .read = denied_read},
+    {"store", WEIR__FIELD_READ, .read = weir__config_store},
+    /* Read after the others, by weir__config_control, weir__config_queue and weir__config_rules. */
+    {.name = "admin"},
+    {.name = "rules_db"},
+    {.name = "state"},
+    {.name = "queue"},
+    {.name = "rules"},
+    {.name = "identity"},
+    {.name = "allow"},
+    {.name = "block"},
+    {.name = "response"},
+    {.name = "normalize"},
+};
 
 static bool has_all(const struct weir__listener *listener, const char *host)
 {
@@ -190,65 +163,40 @@ static const struct weir__listener *listener_at(const struct weir__config *confi
     return i == config->listener_count ? config->metrics : config->admin.listener;
 }
 
-static void check_doubles(struct weir__reader *reader)
+static void check_doubles(const struct weir__config *config, struct weir__diagnostics *report)
 {
-    const struct weir__config *config = reader->config;
     char at[256];
     for (size_t i = 0; i < config->listener_count + 2 && !config->arena.failed; i++) {
         const struct weir__listener *one = listener_at(config, i);
         for (size_t j = 0; one && j < i; j++) {
             const struct weir__listener *other = listener_at(config, j);
             if (other && collide(other, one)) {
-                weir__report_error(reader->report, one->place, "%s is listened on at %s already", one->address,
-                                   weir__place_text(reader->report, other->place, at, sizeof at));
+                weir__report_error(report, one->place, "%s is listened on at %s already", one->address,
+                                   weir__place_text(report, other->place, at, sizeof at));
                 break;
             }
         }
     }
 }
 
-static void root_read(struct weir__reader *reader, const struct weir__node *root)
+static void root_read(struct weir__config *config, const struct weir__node *root)
 {
-    static const char *const names[] = {"segment", "workers",    "hot_keys",   "user",     "gateway",   "metrics",
-                                        "log",     "access_log", "denied_log", "rules",    "identity",  "allow",
-                                        "block",   "service",    "store",      "admin",    "rules_db",  "state",
-                                        "queue",   "load",       "host",       "response", "normalize", "agent_user"};
-    static const struct {
-        const char *name;
-        void (*read)(struct weir__reader *reader, const struct weir__node *node);
-    } members[] = {{"log", log_read},
-                   {"segment", segment_read},
-                   {"workers", workers_read},
-                   {"hot_keys", hot_read},
-                   {"load", weir__config_load_level},
-                   {"user", user_read},
-                   {"agent_user", user_read},
-                   {"host", host_read},
-                   {"gateway", weir__config_gateway},
-                   {"service", weir__config_service},
-                   {"metrics", metrics_read},
-                   {"access_log", access_read},
-                   {"denied_log", denied_read},
-                   {"store", weir__config_store}};
-    const struct weir__node *member;
-    if (!weir__field_names(reader->report, root, "weir.yaml", WEIR__LIST_OF(names)))
+    weir__fields_read(root, "weir.yaml", WEIR__LIST_OF(root_fields), config, config);
+    if (root->kind != WEIR__MAP)
         return;
-    for (size_t i = 0; i < sizeof members / sizeof *members; i++)
-        if (WEIR__GIVEN(member, root, members[i].name))
-            members[i].read(reader, member);
+    config->segment_is_ours = !weir__node_get(weir__node_get(root, "segment"), "path");
     /* The dashboard shows hot keys. */
     if (weir__node_get(root, "admin") && !weir__node_get(root, "hot_keys"))
-        reader->config->hot_bytes = HOT_BYTES;
+        config->hot_bytes = HOT_BYTES;
     /* With one of the others it may be a file for weir agent; preflight.c reports this for weir serve. */
     if (!weir__node_get(root, "gateway") && !weir__node_get(root, "service") && !weir__node_get(root, "store") &&
         !weir__node_get(root, "admin") && !weir__node_get(root, "load") && !weir__node_get(root, "queue"))
-        weir__report_error(reader->report, root->place,
-                           "there is neither a gateway (where to listen, and where to send on to) nor a service");
-    weir__config_control(reader, root);
-    weir__config_queue(reader, root);
-    weir__config_rules(reader, root);
-    weir__config_publish(reader);
-    check_doubles(reader);
+        weir__node_error(root, "there is neither a gateway (where to listen, and where to send on to) nor a service");
+    weir__config_control(config, root);
+    weir__config_queue(config, root);
+    weir__config_rules(config, root);
+    weir__config_publish(config);
+    check_doubles(config, root->report);
 }
 
 static void defaults(struct weir__config *config)
@@ -256,7 +204,6 @@ static void defaults(struct weir__config *config)
     char path[64];
     int len = snprintf(path, sizeof path, "/dev/shm/weir-%u", (unsigned)geteuid());
     config->segment_path = weir__arena_copy(&config->arena, (weir_text){path, (size_t)len}).data;
-    config->segment_is_ours = true;
     config->listeners = weir__arena_array(&config->arena, WEIR__LISTENERS_MAX, sizeof *config->listeners);
     config->segment_bytes = 64 * MIB;
     config->keepalive = 64;
@@ -303,10 +250,10 @@ static void url_mask(const char *from, const char *end)
 }
 
 /* Masks a scalar in the text of the file, up to the end of its line at most. */
-static void scalar_mask(struct weir__reader *reader, const struct weir__node *node, bool secret)
+static void scalar_mask(const struct weir__node *node, bool secret)
 {
     weir_text rest;
-    if (!weir__place_find(reader->report, node->place, &rest))
+    if (!weir__place_find(node->report, node->place, &rest))
         return;
     const char *at = rest.data, *line = memchr(at, '\n', rest.len), *end = line ? line : rest.data + rest.len;
     for (uint32_t column = 1; column < node->place.column && at < end; column++)
@@ -334,23 +281,23 @@ static bool is_secret(const struct weir__node *name)
 }
 
 /* The depth is bounded by the reader of YAML. */
-static void secrets_mask(struct weir__reader *reader, const struct weir__node *node, bool secret)
+static void secrets_mask(const struct weir__node *node, bool secret)
 {
     if (node->kind == WEIR__SCALAR)
-        scalar_mask(reader, node, secret);
+        scalar_mask(node, secret);
     for (const struct weir__node *member = node->first; member; member = member->next)
-        secrets_mask(reader, member, secret || is_secret(member->name));
+        secrets_mask(member, secret || is_secret(member->name));
 }
 
 /* Messages quote lines of the file, and end in logs: masks the secrets there. Not in rules, which are read from the
  * text. */
-static void quotes_mask(struct weir__reader *reader, const struct weir__node *root)
+static void quotes_mask(const struct weir__node *root)
 {
     static const char *const names[] = {"service", "store", "admin", "rules_db", "rules"};
     for (size_t i = 0; i < sizeof names / sizeof *names && root->kind == WEIR__MAP; i++) {
         const struct weir__node *member = weir__node_get(root, names[i]);
         if (member && (strcmp(names[i], "rules") != 0 || weir__config_is_origin(member)))
-            secrets_mask(reader, member, false);
+            secrets_mask(member, false);
     }
 }
 
@@ -377,7 +324,6 @@ static int load(struct weir__config *config, const char *file, weir_diagnose *di
         return WEIR_ERULESPATH;
     struct weir__diagnostics report = {
         .diagnose = diagnose, .context = context, .sources = config->sources.list, .source_count = 1};
-    struct weir__reader reader = {config, &report};
     if (config->sources.count != 1 || strcmp(config->sources.list[0].name, file) != 0) {
         weir__report_error(&report, ((struct weir__place){0}), "this is a directory; name the file in it");
         return WEIR_ERULESPATH;
@@ -385,8 +331,8 @@ static int load(struct weir__config *config, const char *file, weir_diagnose *di
     defaults(config);
     const struct weir__node *root = weir__yaml_read(0, &config->arena, &report);
     if (root) {
-        quotes_mask(&reader, root);
-        root_read(&reader, root);
+        quotes_mask(root);
+        root_read(config, root);
     }
     if (config->arena.failed)
         return WEIR_ENOMEM;

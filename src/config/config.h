@@ -226,52 +226,50 @@ struct weir__workers {
 /* False: there is no such user, or it has no group. */
 bool weir__workers_of(const struct weir__config *config, struct weir__workers *workers);
 
-/* ---- For the parts of the reader ---- */
+/* ---- For the parts of the reader: readers of fields, with the configuration as the context of their tables ---- */
 
-struct weir__reader {
-    struct weir__config *config;
-    struct weir__diagnostics *report;
-};
+#define WEIR__CONFIG(member)       WEIR__IN(struct weir__config, member)
+#define WEIR__CONFIG_PLACE(member) .place = offsetof(struct weir__config, member)
 
-/* An array and its size, as arguments. */
-#define WEIR__LIST_OF(array) (array), sizeof(array) / sizeof *(array)
 /* Sets `node` to a member of a map. False: there is none. */
 #define WEIR__GIVEN(node, map, name) ((node) = weir__node_get((map), (name)))
 
-const char *weir__config_text(struct weir__reader *reader, weir_text text);
+const char *weir__config_text(struct weir__config *config, weir_text text);
 /* True for a scalar with this text. */
 bool weir__config_is(const struct weir__node *node, const char *word);
-/* A path, made absolute: relative ones begin at the folder of the file. NULL after a report. */
-const char *weir__config_path(struct weir__reader *reader, const struct weir__node *node, const char *what);
-/* A time in milliseconds, at most a day. */
-bool weir__config_ms(struct weir__reader *reader, const struct weir__node *node, const char *what, int64_t *ms);
-/* An address to listen on. */
-bool weir__config_listener(struct weir__reader *reader, const struct weir__node *node, const char *what,
-                           struct weir__listener *listener);
+/* True without characters up to ' ', which end a word in nginx.conf, DEL and those of `others`; nor is it empty. */
+bool weir__config_is_word(weir_text text, const char *others);
+/* A path to a const char *, made absolute: relative ones begin at the folder of the file. */
+bool weir__config_path(void *config, const struct weir__node *node, const char *what, void *path);
+/* Milliseconds to an int64_t, at most a day. */
+bool weir__config_ms(void *config, const struct weir__node *node, const char *what, void *ms);
+/* An address to listen on to a struct weir__listener. */
+bool weir__config_listener(void *config, const struct weir__node *node, const char *what, void *listener);
 /* True if only this host can reach it. */
 bool weir__config_is_loopback(const struct weir__listener *listener);
 /* "http://host:port", "https://…" or "unix:/path". */
-bool weir__config_server(struct weir__reader *reader, const struct weir__node *node, struct weir__server *server);
+bool weir__config_server(struct weir__config *config, const struct weir__node *node, struct weir__server *server);
 
 /* Adds a listener, given as an address or as a map with one. */
-void weir__config_listen(struct weir__reader *reader, const struct weir__node *node, const char *what,
+void weir__config_listen(struct weir__config *config, const struct weir__node *node, const char *what,
                          enum weir__listener_kind kind, const struct weir__tls *common);
-/* False after a report. */
-bool weir__config_tls(struct weir__reader *reader, const struct weir__node *node, struct weir__tls *tls);
+/* False after an error. */
+bool weir__config_tls(struct weir__config *config, const struct weir__node *node, struct weir__tls *tls);
 
-void weir__config_gateway(struct weir__reader *reader, const struct weir__node *gateway);
-void weir__config_service(struct weir__reader *reader, const struct weir__node *service);
-void weir__config_store(struct weir__reader *reader, const struct weir__node *store);
-void weir__config_load_level(struct weir__reader *reader, const struct weir__node *load);
-void weir__config_rules(struct weir__reader *reader, const struct weir__node *root);
+/* Sections. `to` is the configuration, too. */
+bool weir__config_gateway(void *config, const struct weir__node *gateway, const char *what, void *to);
+bool weir__config_service(void *config, const struct weir__node *service, const char *what, void *to);
+bool weir__config_store(void *config, const struct weir__node *store, const char *what, void *to);
+bool weir__config_load_level(void *config, const struct weir__node *load, const char *what, void *to);
+void weir__config_rules(struct weir__config *config, const struct weir__node *root);
 /* `queue`. To be called after weir__config_control. */
-void weir__config_queue(struct weir__reader *reader, const struct weir__node *root);
+void weir__config_queue(struct weir__config *config, const struct weir__node *root);
 /* `before` and the path of `name` in the state folder. NULL: it is too long. */
-const char *weir__config_in_state(struct weir__reader *reader, const char *name, const char *before);
+const char *weir__config_in_state(struct weir__config *config, const char *name, const char *before);
 /* `admin`, `rules_db`, `state`, and `rules` that name another host. */
-void weir__config_control(struct weir__reader *reader, const struct weir__node *root);
+void weir__config_control(struct weir__config *config, const struct weir__node *root);
 /* Sets the path of published rules. To be called after weir__config_rules. */
-void weir__config_publish(struct weir__reader *reader);
+void weir__config_publish(struct weir__config *config);
 /* True if `rules` names another host: "https://…", or a map with such a url. */
 bool weir__config_is_origin(const struct weir__node *rules);
 

@@ -24,26 +24,24 @@ bool weir__config_is_origin(const struct weir__node *rules)
     return url && is_url(url);
 }
 
-/* Reads a printable text without blanks, for a header or URL. NULL after a report, which does not quote it: it may be a
- * secret. */
-static const char *printable_read(struct weir__reader *reader, const struct weir__node *node, const char *what)
+/* Reads a printable text without blanks, for a header or URL. The message does not quote it: it may be a secret. */
+static bool printable_read(void *config, const struct weir__node *node, const char *what, void *to)
 {
     weir_text text;
-    if (!weir__field_text(reader->report, node, what, &text))
-        return NULL;
-    for (size_t i = 0; i < text.len; i++) {
-        if ((unsigned char)text.data[i] <= 0x20 || (unsigned char)text.data[i] >= 0x7f) {
-            weir__report_error(reader->report, node->place, "%s must be printable and without blanks", what);
-            return NULL;
-        }
-    }
-    return weir__config_text(reader, text);
+    (void)config;
+    if (!weir__field_text(node, what, &text))
+        return false;
+    for (size_t i = 0; i < text.len; i++)
+        if ((unsigned char)text.data[i] <= 0x20 || (unsigned char)text.data[i] >= 0x7f)
+            return weir__node_error(node, "%s must be printable and without blanks", what);
+    *(const char **)to = text.data;
+    return true;
 }
 
 /* ---- state ---- */
 
 /* The default state folder of this user. */
-static const char *state_default(struct weir__reader *reader)
+static const char *state_default(struct weir__config *config)
 {
     char path[4096];
     const char *home = getenv("HOME"), *state = getenv("XDG_STATE_HOME");
@@ -51,108 +49,97 @@ static const char *state_default(struct weir__reader *reader)
               : state && *state == '/' ? snprintf(path, sizeof path, "%s/weir", state)
               : home && *home == '/'   ? snprintf(path, sizeof path, "%s/.local/state/weir", home)
                                        : -1;
-    if (len < 0 || (size_t)len >= sizeof path)
-        return NULL;
-    return weir__config_text(reader, (weir_text){path, (size_t)len});
+    return len < 0 || (size_t)len >= sizeof path ? NULL : weir__config_text(config, weir__text_of(path));
 }
 
-const char *weir__config_in_state(struct weir__reader *reader, const char *name, const char *before)
+const char *weir__config_in_state(struct weir__config *config, const char *name, const char *before)
 {
     char path[5000];
-    int len = snprintf(path, sizeof path, "%s%s/%s", before, reader->config->state_path, name);
-    if (len < 0 || (size_t)len >= sizeof path)
-        return NULL;
-    return weir__config_text(reader, (weir_text){path, (size_t)len});
+    int len = snprintf(path, sizeof path, "%s%s/%s", before, config->state_path, name);
+    return len < 0 || (size_t)len >= sizeof path ? NULL : weir__config_text(config, weir__text_of(path));
 }
 
-static bool state_read(struct weir__reader *reader, const struct weir__node *root)
+static bool state_read(struct weir__config *config, const struct weir__node *root)
 {
-    struct weir__config *config = reader->config;
     const struct weir__node *state = weir__node_get(root, "state");
     if (state) {
         config->state_place = state->place;
-        config->state_path = weir__config_path(reader, state, "state");
-        return config->state_path != NULL;
+        return weir__config_path(config, state, "state", &config->state_path);
     }
-    config->state_path = state_default(reader);
-    if (!config->state_path)
-        weir__report_error(reader->report, root->place,
-                           "there is no directory for persistent state: name one under state");
-    return config->state_path != NULL;
+    config->state_path = state_default(config);
+    return config->state_path ||
+           weir__node_error(root, "there is no directory for persistent state: name one under state");
 }
 
 /* ---- admin ---- */
 
-static void database_read(struct weir__reader *reader, const struct weir__node *node)
+static void database_read(struct weir__config *config, const struct weir__node *node)
 {
-    struct weir__admin_config *admin = &reader->config->admin;
     weir_text text;
-    if (!node) {
-        admin->database = weir__config_in_state(reader, "rules.db", "sqlite:");
-        return;
+    if (!node)
+        config->admin.database = weir__config_in_state(config, "rules.db", "sqlite:");
+    else if (weir__field_text(node, "rules_db", &text)) {
+        if (starts_with(text, "sqlite:/") || starts_with(text, "postgresql://") || starts_with(text, "postgres://"))
+            printable_read(config, node, "rules_db", &config->admin.database);
+        else
+            weir__node_error(node, "rules_db is sqlite: with a whole path (sqlite:/var/lib/weir/rules.db) or "
+                                   "postgresql://…");
     }
-    if (!weir__field_text(reader->report, node, "rules_db", &text))
-        return;
-    if (starts_with(text, "sqlite:/") || starts_with(text, "postgresql://") || starts_with(text, "postgres://"))
-        admin->database = printable_read(reader, node, "rules_db");
-    else
-        weir__report_error(reader->report, node->place,
-                           "rules_db is sqlite: with a whole path (sqlite:/var/lib/weir/rules.db) or postgresql://…");
 }
 
-static void admin_read(struct weir__reader *reader, const struct weir__node *node, const struct weir__node *database)
+static const char *const roles[] = {"viewer", "editor", "operator", NULL};
+
+static const struct weir__field admin_fields[] = {
+    {.name = "listen"},
+    {.name = "tls"},
+    {.name = "rules_db"},
+    {"session", WEIR__FIELD_READ, WEIR__CONFIG(admin.session_ms), .read = weir__config_ms},
+    {"key_texts", WEIR__FIELD_CHOICE, WEIR__CONFIG(admin.key_texts), .min = 1, .choices = roles},
+};
+
+/* An address, or a map with one. */
+static void admin_read(struct weir__config *config, const struct weir__node *node, const struct weir__node *database)
 {
-    static const char *const names[] = {"listen", "tls", "rules_db", "session", "key_texts"};
-    static const char *const roles[] = {"viewer", "editor", "operator"};
-    struct weir__admin_config *admin = &reader->config->admin;
-    struct weir__listener *listener = weir__arena_take(&reader->config->arena, sizeof *listener);
-    const struct weir__node *at = node, *member;
+    struct weir__admin_config *admin = &config->admin;
+    struct weir__listener *listener = weir__arena_take(&config->arena, sizeof *listener);
+    bool map = node->kind == WEIR__MAP;
+    const struct weir__node *at = map ? weir__node_get(node, "listen") : node, *member;
     admin->session_ms = 12 * HOUR_MS;
-    admin->key_texts = (int)(sizeof roles / sizeof *roles);
+    admin->key_texts = WEIR__COUNT(roles) - 1;
     if (!listener)
         return;
-    if (node->kind == WEIR__MAP) {
-        if (!weir__field_names(reader->report, node, "admin", WEIR__LIST_OF(names)))
-            return;
-        at = weir__node_get(node, "listen");
-        if (!at) {
-            weir__report_error(reader->report, node->place, "admin has no listen, such as 127.0.0.1:9091");
-            return;
-        }
-        if (WEIR__GIVEN(member, node, "rules_db")) {
-            if (database)
-                weir__report_error(reader->report, member->place, "rules_db is given twice; give it once");
-            database = member;
-        }
-        if (WEIR__GIVEN(member, node, "session"))
-            weir__config_ms(reader, member, "session", &admin->session_ms);
-        int role;
-        if (WEIR__GIVEN(member, node, "key_texts") &&
-            weir__field_choice(reader->report, member, "key_texts", WEIR__LIST_OF(roles), &role))
-            admin->key_texts = 1 + role;
-    }
-    if (!weir__config_listener(reader, at, "admin", listener))
+    if (map)
+        weir__fields_read(node, "admin", WEIR__LIST_OF(admin_fields), config, config);
+    if (!at) {
+        weir__node_error(node, "admin has no listen, such as 127.0.0.1:9091");
         return;
-    if (node->kind == WEIR__MAP && (member = weir__node_get(node, "tls")) &&
-        !weir__config_tls(reader, member, &listener->tls))
+    }
+    if (WEIR__GIVEN(member, node, "rules_db")) {
+        if (database)
+            weir__node_error(member, "rules_db is given twice; give it once");
+        database = member;
+    }
+    if (!weir__config_listener(config, at, "admin", listener))
+        return;
+    if (WEIR__GIVEN(member, node, "tls") && !weir__config_tls(config, member, &listener->tls))
         return;
     if (listener->tls.client_ca)
-        weir__report_error(reader->report, listener->tls.client_ca_place,
+        weir__report_error(node->report, listener->tls.client_ca_place,
                            "admin knows its clients by their tokens: there is no client_ca here");
     if (!listener->tls.certificate && !weir__config_is_loopback(listener))
-        weir__report_warning(reader->report, at->place,
-                             "%s: tokens cross the network unencrypted; give admin a tls certificate",
-                             listener->address);
+        weir__node_warning(at, "%s: tokens cross the network unencrypted; give admin a tls certificate",
+                           listener->address);
     admin->listener = listener;
-    database_read(reader, database);
+    database_read(config, database);
 }
 
 /* ---- rules from another host ---- */
 
 /* Sets origin->shown. Warns of rules, and perhaps a token, that cross the network unencrypted. */
-static void origin_show(struct weir__reader *reader, struct weir__origin *origin)
+static void origin_show(struct weir__config *config, struct weir__diagnostics *report)
 {
     static const char *const here[] = {"127.", "localhost", "[::1]"};
+    struct weir__origin *origin = &config->origin;
     char shown[4096];
     const char *host = strstr(origin->url, "://") + 3;
     size_t scheme = (size_t)(host - origin->url), authority = strcspn(host, "/?#");
@@ -161,73 +148,65 @@ static void origin_show(struct weir__reader *reader, struct weir__origin *origin
         authority -= (size_t)(at + 1 - host);
         host = at + 1;
     }
-    for (size_t i = 0; i < sizeof here / sizeof *here; i++)
+    for (size_t i = 0; i < WEIR__COUNT(here); i++)
         local |= strncmp(host, here[i], strlen(here[i])) == 0;
     snprintf(shown, sizeof shown, "%.*s%.*s", (int)scheme, origin->url, (int)strcspn(host, "?#"), host);
-    origin->shown = weir__config_text(reader, (weir_text){shown, strlen(shown)});
+    origin->shown = weir__config_text(config, weir__text_of(shown));
     if (!local && strncmp(origin->url, "http://", 7) == 0)
-        weir__report_warning(reader->report, origin->place,
-                             "%s: rules and token cross the network unencrypted; use https://", shown);
+        weir__report_warning(report, origin->place, "%s: rules and token cross the network unencrypted; use https://",
+                             shown);
 }
 
-static void origin_read(struct weir__reader *reader, const struct weir__node *rules)
+static bool poll_read(void *config, const struct weir__node *node, const char *what, void *to)
 {
-    static const char *const names[] = {"url", "token", "token_file", "ca", "poll"};
-    struct weir__origin *origin = &reader->config->origin;
-    const struct weir__node *url = rules, *member;
-    origin->poll_ms = 2000;
-    if (rules->kind == WEIR__MAP) {
-        if (!weir__field_names(reader->report, rules, "rules", WEIR__LIST_OF(names)))
-            return;
-        url = weir__node_get(rules, "url");
-        if (WEIR__GIVEN(member, rules, "token"))
-            origin->token = printable_read(reader, member, "token");
-        if (WEIR__GIVEN(member, rules, "token_file")) {
-            origin->token_file = weir__config_path(reader, member, "token_file");
-            if (origin->token)
-                weir__report_error(reader->report, member->place, "there are token and token_file; give one");
-        }
-        if (WEIR__GIVEN(member, rules, "ca"))
-            origin->ca = weir__config_path(reader, member, "ca");
-        if (WEIR__GIVEN(member, rules, "poll") && weir__config_ms(reader, member, "poll", &origin->poll_ms) &&
-            origin->poll_ms < 100)
-            weir__report_error(reader->report, member->place, "poll is at least 100ms");
-    }
-    origin->place = url->place;
-    origin->url = printable_read(reader, url, "rules");
-    if (origin->url)
-        origin_show(reader, origin);
+    return weir__config_ms(config, node, what, to) &&
+           (*(int64_t *)to >= 100 || weir__node_error(node, "poll is at least 100ms"));
 }
 
-void weir__config_control(struct weir__reader *reader, const struct weir__node *root)
+static const struct weir__field origin_fields[] = {
+    {"url", WEIR__FIELD_READ, WEIR__CONFIG(origin.url), WEIR__CONFIG_PLACE(origin.place), .what = "rules",
+     .read = printable_read},
+    {"token", WEIR__FIELD_READ, WEIR__CONFIG(origin.token), .read = printable_read},
+    {"token_file", WEIR__FIELD_READ, WEIR__CONFIG(origin.token_file), .read = weir__config_path},
+    {"ca", WEIR__FIELD_READ, WEIR__CONFIG(origin.ca), .read = weir__config_path},
+    {"poll", WEIR__FIELD_READ, WEIR__CONFIG(origin.poll_ms), .read = poll_read},
+};
+
+static void origin_read(struct weir__config *config, const struct weir__node *rules)
 {
-    struct weir__config *config = reader->config;
+    config->origin.poll_ms = 2000;
+    weir__fields_or_first(rules, "rules", WEIR__LIST_OF(origin_fields), config, config);
+    if (config->origin.token && weir__node_get(rules, "token_file"))
+        weir__node_error(weir__node_get(rules, "token_file"), "there are token and token_file; give one");
+    if (config->origin.url)
+        origin_show(config, rules->report);
+}
+
+void weir__config_control(struct weir__config *config, const struct weir__node *root)
+{
     const struct weir__node *admin = weir__node_get(root, "admin"), *database = weir__node_get(root, "rules_db");
     const struct weir__node *rules = weir__node_get(root, "rules");
     bool origin = rules && weir__config_is_origin(rules);
     if (database && !admin)
-        weir__report_error(reader->report, database->name->place,
-                           "rules_db is for the rules service: give its address under admin");
+        weir__node_error(database->name, "rules_db is for the rules service: give its address under admin");
     if (admin && origin)
-        weir__report_error(reader->report, rules->place,
-                           "rules come from another host or from the database of this one (admin), not from both");
+        weir__node_error(rules, "rules come from another host or from the database of this one (admin), not from both");
     bool needed = admin || origin || weir__node_get(root, "state") || weir__node_get(root, "queue");
-    if (!needed || !state_read(reader, root))
+    if (!needed || !state_read(config, root))
         return;
     if (admin)
-        admin_read(reader, admin, database);
+        admin_read(config, admin, database);
     if (origin)
-        origin_read(reader, rules);
+        origin_read(config, rules);
     config->published = admin || origin;
 }
 
-void weir__config_publish(struct weir__reader *reader)
+void weir__config_publish(struct weir__config *config)
 {
-    struct weir__config *config = reader->config;
     if (!config->published || !config->state_path)
         return;
     config->import_path = config->rules_path;
     config->import_text = config->rules_text;
     config->rules_text = (weir_text){0};
-    config->rules_path = weir__config_in_state(reader, config->origin.url ? "retrieved.yaml" : "published.yaml", "");
+    config->rules_path = weir__config_in_state(config, config->origin.url ? "retrieved.yaml" : "published.yaml", "");
 }

@@ -23,96 +23,91 @@ static const struct signal {
     [WEIR__SIGNAL_IN_FLIGHT] = {"in_flight", NUMBER, 200, 1, 1e9, false},
 };
 
-static void signal_wrong(struct weir__reader *reader, const struct weir__node *node, const struct signal *signal)
-{
-    char shown[WEIR__SHOWN];
-    bool percent = signal->unit == PERCENT;
-    weir__report_error(reader->report, node->place,
-                       "%s must be on, off or what counts as full, from %.0f%s to %.0f%s, not \"%s\"", signal->name,
-                       percent ? signal->least * 100 : signal->least, percent ? "%" : "",
-                       percent ? signal->most * 100 : signal->most, percent ? "%" : "",
-                       node->kind == WEIR__SCALAR ? weir__printable(node->text, shown, sizeof shown) : "a list or map");
-}
-
-static void signal_read(struct weir__reader *reader, const struct weir__node *node, const struct signal *signal,
-                        double *target)
+static bool signal_read(const struct weir__node *node, const struct signal *signal, double *target)
 {
     weir_text text = node->kind == WEIR__SCALAR ? node->text : (weir_text){"", 0};
+    bool percent = signal->unit == PERCENT;
+    char shown[WEIR__SHOWN];
     int64_t number;
     if (weir__config_is(node, "on") || weir__config_is(node, "off")) {
         *target = weir__config_is(node, "on") ? signal->default_target : 0;
-        return;
+        return true;
     }
-    if (signal->unit == PERCENT && text.len > 0 && text.data[text.len - 1] == '%')
+    if (percent && text.len > 0 && text.data[text.len - 1] == '%')
         text.len--;
-    if (!weir__parse_int(text, &number)) {
-        signal_wrong(reader, node, signal);
-        return;
+    if (weir__parse_int(text, &number)) {
+        *target = percent ? (double)number / 100 : (double)number;
+        if (*target >= signal->least && *target <= signal->most)
+            return true;
     }
-    double value = signal->unit == PERCENT ? (double)number / 100 : (double)number;
-    if (value < signal->least || value > signal->most)
-        signal_wrong(reader, node, signal);
-    else
-        *target = value;
+    return weir__node_error(node, "%s must be on, off or what counts as full, from %.0f%s to %.0f%s, not \"%s\"",
+                            signal->name, percent ? signal->least * 100 : signal->least, percent ? "%" : "",
+                            percent ? signal->most * 100 : signal->most, percent ? "%" : "",
+                            node->kind == WEIR__SCALAR ? weir__printable(node->text, shown, sizeof shown)
+                                                       : "a list or map");
 }
 
-static void signals_read(struct weir__reader *reader, const struct weir__node *node)
+/* Those that are not given are off. */
+static bool signals_read(void *context, const struct weir__node *node, const char *what, void *to)
 {
+    double *target = to;
     const char *names[WEIR__SIGNALS];
     const struct weir__node *member;
+    bool any = false;
+    (void)context;
     for (int i = 0; i < WEIR__SIGNALS; i++)
         names[i] = signals[i].name;
-    if (!weir__field_names(reader->report, node, "signals", names, WEIR__SIGNALS))
-        return;
-    bool any = false;
+    if (!weir__field_names(node, what, names, WEIR__SIGNALS))
+        return false;
     for (int i = 0; i < WEIR__SIGNALS; i++) {
-        if (!(member = weir__node_get(node, signals[i].name)))
+        target[i] = 0;
+        if (!WEIR__GIVEN(member, node, signals[i].name))
             continue;
-        signal_read(reader, member, &signals[i], &reader->config->load.target[i]);
+        signal_read(member, &signals[i], &target[i]);
         any |= !weir__config_is(member, "off");
     }
-    if (!any)
-        weir__report_error(reader->report, node->place, "no signal is on: the level would always be 0");
+    return any || weir__node_error(node, "no signal is on: the level would always be 0");
+}
+
+static bool smooth_read(void *context, const struct weir__node *node, const char *what, void *to)
+{
+    const int64_t *ms = to;
+    return weir__config_ms(context, node, what, to) &&
+           ((*ms >= 100 && *ms <= 60000) || weir__node_error(node, "smooth must be from 100ms to 1m"));
 }
 
 /* A level, in per cent, that is neither of the ends. */
-static void level_read(struct weir__reader *reader, const struct weir__node *node, const char *what, int64_t *level)
+static bool level_read(void *context, const struct weir__node *node, const char *what, void *to)
 {
     int percent;
-    if (!weir__field_percent(reader->report, node, what, &percent))
-        return;
-    if (percent < 10 || percent > 95)
-        weir__report_error(reader->report, node->place, "%s must be a level from 10 to 95", what);
-    else
-        *level = percent;
+    (void)context;
+    if (!weir__field_percent(node, what, &percent))
+        return false;
+    *(int64_t *)to = percent;
+    return (percent >= 10 && percent <= 95) || weir__node_error(node, "%s must be a level from 10 to 95", what);
 }
 
-void weir__config_load_level(struct weir__reader *reader, const struct weir__node *node)
+bool weir__config_load_level(void *context, const struct weir__node *node, const char *what, void *to)
 {
-    static const char *const names[] = {"signals", "smooth", "shed_above", "adapt_to"};
-    struct weir__load_config *load = &reader->config->load;
-    const struct weir__node *member = NULL;
+    static const struct weir__field fields[] = {
+        {"signals", WEIR__FIELD_READ, WEIR__CONFIG(load.target), .read = signals_read},
+        {"smooth", WEIR__FIELD_READ, WEIR__CONFIG(load.smooth_ms), .read = smooth_read},
+        {"adapt_to", WEIR__FIELD_READ, WEIR__CONFIG(load.adapt_to), .read = level_read},
+        {"shed_above", WEIR__FIELD_READ, WEIR__CONFIG(load.shed_above), .read = level_read},
+    };
+    struct weir__config *config = to;
+    struct weir__load_config *load = &config->load;
     if (weir__config_is(node, "off"))
-        return;
+        return true;
     *load = (struct weir__load_config){.on = true, .smooth_ms = 500, .adapt_to = 80, .place = node->place};
-    if (!weir__config_is(node, "on") && !weir__field_names(reader->report, node, "load", WEIR__LIST_OF(names)))
-        return;
-    bool map = node->kind == WEIR__MAP;
-    if (map && (member = weir__node_get(node, "signals")))
-        signals_read(reader, member);
-    else
-        for (int i = 0; i < WEIR__SIGNALS; i++)
-            load->target[i] = signals[i].on_by_default ? signals[i].default_target : 0;
-    if (map && (member = weir__node_get(node, "smooth")) &&
-        weir__config_ms(reader, member, "smooth", &load->smooth_ms) &&
-        (load->smooth_ms < 100 || load->smooth_ms > 60000))
-        weir__report_error(reader->report, member->place, "smooth must be from 100ms to 1m");
-    if (map && (member = weir__node_get(node, "adapt_to")))
-        level_read(reader, member, "adapt_to", &load->adapt_to);
-    if (!map || !(member = weir__node_get(node, "shed_above")))
-        return;
-    level_read(reader, member, "shed_above", &load->shed_above);
+    for (int i = 0; i < WEIR__SIGNALS; i++)
+        load->target[i] = signals[i].on_by_default ? signals[i].default_target : 0;
+    if (weir__config_is(node, "on"))
+        return true;
+    if (!weir__fields_read(node, what, WEIR__LIST_OF(fields), config, context))
+        return false;
     if (load->shed_above && load->shed_above <= load->adapt_to)
-        weir__report_warning(reader->report, member->place,
-                             "requests are shed before adaptive limits have shrunk: shed_above is at most adapt_to");
+        weir__node_warning(weir__node_get(node, "shed_above"),
+                           "requests are shed before adaptive limits have shrunk: shed_above is at most adapt_to");
+    return true;
 }

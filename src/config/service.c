@@ -4,130 +4,107 @@
 
 #include <stdio.h>
 
-/* Reads a password or token. NULL after a report. */
-static const char *secret_read(struct weir__reader *reader, const struct weir__node *node, const char *what)
+/* Reads a password or token to a const char *. */
+static bool secret_read(void *config, const struct weir__node *node, const char *what, void *to)
 {
     enum { LEAST = 8, MOST = 512 };
     weir_text text;
-    if (!weir__field_text(reader->report, node, what, &text))
-        return NULL;
+    if (!weir__field_text(node, what, &text))
+        return false;
     bool good = text.len >= LEAST && text.len <= MOST;
     for (size_t i = 0; i < text.len; i++)
         good &= text.data[i] > 0x20 && text.data[i] < 0x7f;
-    if (!good) {
-        weir__report_error(reader->report, node->place, "%s must be %d to %d printable characters without spaces", what,
-                           LEAST, MOST);
-        return NULL;
-    }
-    const char *copy = weir__config_text(reader, text);
+    if (!good)
+        return weir__node_error(node, "%s must be %d to %d printable characters without spaces", what, LEAST, MOST);
+    *(const char **)to = weir__config_text(config, text);
     explicit_bzero((void *)(uintptr_t)text.data, text.len); /* weir__config_wipe then wipes the only copy */
-    return copy;
+    return *(const char **)to;
 }
 
-static void token_add(struct weir__reader *reader, const struct weir__node *node, const char *what, bool is_operator)
+/* `tokens` or `operator_tokens`: one or several. */
+static bool tokens_read(void *config, const struct weir__node *node, const char *what, void *to)
 {
-    struct weir__access *access = &reader->config->access;
-    if (access->token_count == sizeof access->token / sizeof *access->token) {
-        weir__report_error(reader->report, node->place, "there are more than %zu tokens", access->token_count);
-        return;
+    struct weir__access *access = to;
+    bool is_operator = weir__text_is(node->name->text, "operator_tokens");
+    WEIR__EACH_ITEM (token, node) {
+        if (access->token_count == WEIR__COUNT(access->token))
+            return weir__node_error(token, "there are more than %zu tokens", access->token_count);
+        access->token_operator[access->token_count] = is_operator;
+        access->token_count += secret_read(config, token, what, &access->token[access->token_count]);
     }
-    const char *token = secret_read(reader, node, what);
-    if (!token)
-        return;
-    access->token[access->token_count] = token;
-    access->token_operator[access->token_count++] = is_operator;
+    return true;
 }
 
-static void open_add(struct weir__reader *reader, const struct weir__node *node)
+static bool open_read(void *config, const struct weir__node *node, const char *what, void *to)
 {
-    static const char *const names[] = {
-        [WEIR__ENDPOINT_API] = "api", [WEIR__ENDPOINT_AUTH] = "auth", [WEIR__ENDPOINT_JSON] = "json"};
+    static const char *const names[] = {[WEIR__ENDPOINT_API] = "api",
+                                        [WEIR__ENDPOINT_AUTH] = "auth",
+                                        [WEIR__ENDPOINT_JSON] = "json",
+                                        [WEIR__ENDPOINTS] = NULL};
+    struct weir__access *access = to;
     int which;
-    if (weir__field_choice(reader->report, node, "open", WEIR__LIST_OF(names), &which))
-        reader->config->access.open[which] = true;
+    (void)config;
+    WEIR__EACH_ITEM (endpoint, node)
+        if (weir__field_choice(endpoint, what, names, &which))
+            access->open[which] = true;
+    if (!access->token_count)
+        weir__node_warning(node, "open changes nothing without tokens: then no endpoint requires one");
+    return true;
 }
 
-/* Adds a network. ::/0 is IPv6 alone to nginx: all of IPv4 is added, too. */
-static void network_add(struct weir__reader *reader, const struct weir__node *node)
+static const struct weir__field access_fields[] = {
+    {"tokens", WEIR__FIELD_READ, WEIR__CONFIG(access), .what = "a token", .read = tokens_read},
+    {"operator_tokens", WEIR__FIELD_READ, WEIR__CONFIG(access), .what = "an operator's token", .read = tokens_read},
+    {"password", WEIR__FIELD_READ, WEIR__CONFIG(access.password), .read = secret_read},
+    {"operator_password", WEIR__FIELD_READ, WEIR__CONFIG(access.operator_password), .read = secret_read},
+    {"open_operator", WEIR__FIELD_BOOL, WEIR__CONFIG(access.open_operator)},
+    {"open", WEIR__FIELD_READ, WEIR__CONFIG(access), .read = open_read},
+};
+
+/* Networks. ::/0 is IPv6 alone to nginx: all of IPv4 is added, too. */
+static bool proxies_read(void *config, const struct weir__node *node, const char *what, void *to)
 {
-    enum { MOST = sizeof reader->config->auth.proxy / sizeof *reader->config->auth.proxy - 1 };
-    struct weir__forward_auth *auth = &reader->config->auth;
+    struct weir__forward_auth *auth = to;
+    enum { MOST = WEIR__COUNT(auth->proxy) - 1 };
     struct weir__network network;
     char normal[WEIR__ADDRESS_TEXT];
-    if (!weir__field_network(reader->report, node, "trusted_proxies", &network))
-        return;
-    if (auth->proxy_count >= MOST) {
-        weir__report_error(reader->report, node->place, "trusted_proxies has more than %d networks", MOST);
-        return;
+    if (weir__item_count(node) == 0)
+        weir__node_error(node, "trusted_proxies is empty; leave it out to trust this host and peers that authenticate");
+    WEIR__EACH_ITEM (item, node) {
+        if (!weir__field_network(item, what, &network))
+            continue;
+        if (auth->proxy_count >= MOST)
+            return weir__node_error(item, "trusted_proxies has more than %d networks", MOST);
+        weir_text text = {normal, weir__address_text(&network.address, network.length, normal)};
+        auth->proxy[auth->proxy_count++] = weir__config_text(config, text);
+        if (network.length == 0)
+            auth->proxy[auth->proxy_count++] = "0.0.0.0/0";
+        auth->trusts_everybody |= network.length == 0 || (network.length == 96 && weir__address_is4(&network.address));
     }
-    weir_text text = {normal, weir__address_text(&network.address, network.length, normal)};
-    auth->proxy[auth->proxy_count++] = weir__config_text(reader, text);
-    if (network.length == 0)
-        auth->proxy[auth->proxy_count++] = "0.0.0.0/0";
-    auth->trusts_everybody |= network.length == 0 || (network.length == 96 && weir__address_is4(&network.address));
+    return true;
 }
 
-static void auth_read(struct weir__reader *reader, const struct weir__node *node)
+static bool families_read(void *config, const struct weir__node *node, const char *what, void *to)
 {
-    static const char *const names[] = {"headers", "trusted_proxies"};
-    static const char *const families[] = {"forwarded", "original"};
-    const struct weir__node *member;
+    static const char *const families[] = {"forwarded", "original", NULL};
     int which;
-    if (!weir__field_names(reader->report, node, "auth", WEIR__LIST_OF(names)))
-        return;
-    if (WEIR__GIVEN(member, node, "headers") &&
-        weir__field_choice(reader->report, member, "headers", WEIR__LIST_OF(families), &which))
-        reader->config->auth.headers = families[which];
-    if (!WEIR__GIVEN(member, node, "trusted_proxies"))
-        return;
-    if (member->kind == WEIR__LIST && !member->first)
-        weir__report_error(reader->report, member->place,
-                           "trusted_proxies is empty; leave it out to trust this host and peers that authenticate");
-    WEIR__EACH_ITEM (network, member)
-        network_add(reader, network);
+    (void)config;
+    if (!weir__field_choice(node, what, families, &which))
+        return false;
+    *(const char **)to = families[which];
+    return true;
 }
 
-static void access_read(struct weir__reader *reader, const struct weir__node *node)
-{
-    static const char *const names[] = {"tokens", "operator_tokens", "password", "operator_password", "open_operator",
-                                        "open"};
-    struct weir__access *access = &reader->config->access;
-    const struct weir__node *member;
-    if (!weir__field_names(reader->report, node, "access", WEIR__LIST_OF(names)))
-        return;
-    if (WEIR__GIVEN(member, node, "tokens"))
-        WEIR__EACH_ITEM (token, member)
-            token_add(reader, token, "a token", false);
-    if (WEIR__GIVEN(member, node, "operator_tokens"))
-        WEIR__EACH_ITEM (token, member)
-            token_add(reader, token, "an operator's token", true);
-    if (WEIR__GIVEN(member, node, "password"))
-        access->password = secret_read(reader, member, "password");
-    if (WEIR__GIVEN(member, node, "operator_password"))
-        access->operator_password = secret_read(reader, member, "operator_password");
-    if (WEIR__GIVEN(member, node, "open_operator"))
-        weir__field_bool(reader->report, member, "open_operator", &access->open_operator);
-    if (WEIR__GIVEN(member, node, "open")) {
-        WEIR__EACH_ITEM (endpoint, member)
-            open_add(reader, endpoint);
-        if (!access->token_count)
-            weir__report_warning(reader->report, member->place,
-                                 "open changes nothing without tokens: then no endpoint requires one");
-    }
-}
+static const struct weir__field auth_fields[] = {
+    {"headers", WEIR__FIELD_READ, WEIR__CONFIG(auth.headers), .read = families_read},
+    {"trusted_proxies", WEIR__FIELD_READ, WEIR__CONFIG(auth), .read = proxies_read},
+};
 
-static void envoy_read(struct weir__reader *reader, const struct weir__node *node)
-{
-    static const char *const names[] = {"headers", "metadata", "count_denied"};
-    bool *const values[] = {&reader->config->rls_headers, &reader->config->rls_metadata,
-                            &reader->config->rls_count_denied};
-    const struct weir__node *member;
-    if (!weir__field_names(reader->report, node, "envoy", WEIR__LIST_OF(names)))
-        return;
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (WEIR__GIVEN(member, node, names[i]))
-            weir__field_bool(reader->report, member, names[i], values[i]);
-}
+static const struct weir__field envoy_fields[] = {
+    {"headers", WEIR__FIELD_BOOL, WEIR__CONFIG(rls_headers)},
+    {"metadata", WEIR__FIELD_BOOL, WEIR__CONFIG(rls_metadata)},
+    {"count_denied", WEIR__FIELD_BOOL, WEIR__CONFIG(rls_count_denied)},
+};
 
 bool weir__config_is_loopback(const struct weir__listener *listener)
 {
@@ -150,9 +127,8 @@ static void open_paths(const struct weir__config *config, char *text, size_t siz
 }
 
 /* Warns of listeners that other hosts can reach without authentication. */
-static void warn_open(struct weir__reader *reader, size_t from)
+static void warn_open(const struct weir__config *config, struct weir__diagnostics *report, size_t from)
 {
-    const struct weir__config *config = reader->config;
     char paths[64];
     open_paths(config, paths, sizeof paths);
     for (size_t i = from; i < config->listener_count; i++) {
@@ -161,7 +137,7 @@ static void warn_open(struct weir__reader *reader, size_t from)
         if (weir__config_is_loopback(listener) || listener->tls.client_ca || (http && !*paths) ||
             (listener->kind == WEIR__RESP && config->access.password))
             continue;
-        weir__report_warning(reader->report, listener->place, "%s%s%s is open to every client that can reach it: %s",
+        weir__report_warning(report, listener->place, "%s%s%s is open to every client that can reach it: %s",
                              listener->address, http ? ": " : "", http ? paths : "",
                              !http ? listener->kind == WEIR__GRPC ? "gRPC has no tokens; set tls with client_ca"
                                                                   : "set access with a password, or tls with client_ca"
@@ -170,48 +146,52 @@ static void warn_open(struct weir__reader *reader, size_t from)
     }
 }
 
-/* The ports of envoyproxy/ratelimit, for a drop-in replacement. NULL: it has no such listener. */
-static const char *ratelimit_address(enum weir__listener_kind kind)
-{
-    return kind == WEIR__GRPC ? "127.0.0.1:8081" : kind == WEIR__HTTP_API ? "127.0.0.1:8080" : NULL;
-}
+/* The listeners, and the addresses of envoyproxy/ratelimit, for a drop-in replacement; NULL: it has no such listener.
+ */
+static const struct {
+    const char *name;
+    enum weir__listener_kind kind;
+    const char *ratelimit;
+} kinds[] = {
+    {"grpc", WEIR__GRPC, "127.0.0.1:8081"}, {"http", WEIR__HTTP_API, "127.0.0.1:8080"}, {"resp", WEIR__RESP, NULL}};
 
-void weir__config_service(struct weir__reader *reader, const struct weir__node *service)
+static const struct weir__field service_fields[] = {
+    {.name = "ports"},
+    {.name = "grpc"},
+    {.name = "http"},
+    {.name = "resp"},
+    {.name = "tls"},
+    {"access", WEIR__FIELD_MAP, WEIR__MAP_OF(access_fields)},
+    {"auth", WEIR__FIELD_MAP, WEIR__MAP_OF(auth_fields)},
+    {"envoy", WEIR__FIELD_MAP, WEIR__MAP_OF(envoy_fields)},
+};
+
+bool weir__config_service(void *context, const struct weir__node *service, const char *what, void *to)
 {
-    static const char *const names[] = {"ports", "grpc", "http", "resp", "tls", "access", "auth", "envoy"};
-    static const char *const known[] = {"ratelimit"};
-    static const struct {
-        const char *name;
-        enum weir__listener_kind kind;
-    } kinds[] = {{"grpc", WEIR__GRPC}, {"http", WEIR__HTTP_API}, {"resp", WEIR__RESP}};
+    static const char *const known[] = {"ratelimit", NULL};
+    struct weir__config *config = to;
     struct weir__tls common = {0};
     struct weir__node default_listener = {0};
     const struct weir__node *member, *ports;
-    int which;
-    size_t before = reader->config->listener_count, errors = (size_t)reader->report->errors;
-    if (!weir__field_names(reader->report, service, "service", WEIR__LIST_OF(names)))
-        return;
+    int which, errors = service->report->errors;
+    size_t before = config->listener_count;
+    weir__fields_read(service, what, WEIR__LIST_OF(service_fields), config, context);
+    if (service->kind != WEIR__MAP)
+        return false;
     if (WEIR__GIVEN(member, service, "tls"))
-        weir__config_tls(reader, member, &common);
-    if (WEIR__GIVEN(member, service, "access"))
-        access_read(reader, member);
-    if (WEIR__GIVEN(member, service, "auth"))
-        auth_read(reader, member);
-    if (WEIR__GIVEN(member, service, "envoy"))
-        envoy_read(reader, member);
-    bool as_ratelimit = WEIR__GIVEN(ports, service, "ports") &&
-                        weir__field_choice(reader->report, ports, "ports", WEIR__LIST_OF(known), &which);
-    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
-        const char *address = as_ratelimit ? ratelimit_address(kinds[i].kind) : NULL;
-        if (!WEIR__GIVEN(member, service, kinds[i].name) && address) {
+        weir__config_tls(config, member, &common);
+    bool as_ratelimit = WEIR__GIVEN(ports, service, "ports") && weir__field_choice(ports, "ports", known, &which);
+    for (size_t i = 0; i < WEIR__COUNT(kinds); i++) {
+        if (!WEIR__GIVEN(member, service, kinds[i].name) && as_ratelimit && kinds[i].ratelimit) {
             default_listener = *ports;
-            default_listener.text = (weir_text){address, strlen(address)};
+            default_listener.text = weir__text_of(kinds[i].ratelimit);
             member = &default_listener;
         }
         if (member)
-            weir__config_listen(reader, member, kinds[i].name, kinds[i].kind, &common);
+            weir__config_listen(config, member, kinds[i].name, kinds[i].kind, &common);
     }
-    if (reader->config->listener_count == before && (size_t)reader->report->errors == errors)
-        weir__report_error(reader->report, service->place, "service has none of grpc, http, resp and ports");
-    warn_open(reader, before);
+    if (config->listener_count == before && service->report->errors == errors)
+        weir__node_error(service, "service has none of grpc, http, resp and ports");
+    warn_open(config, service->report, before);
+    return true;
 }

@@ -7,9 +7,6 @@
 
 #define PASSWORD_MAX 512
 
-/* Settings that weir__store_option does not know. */
-static const char *const others[] = {"url", "password_file", "consistency"};
-
 static const char *const settings[] = {"deadline",
                                        "connect_timeout",
                                        "sync_interval",
@@ -26,120 +23,90 @@ static const char *const settings[] = {"deadline",
                                        "sentinel_password",
                                        "breaker_failures",
                                        "retry_min",
-                                       "retry_max"};
+                                       "retry_max",
+                                       "password_file",
+                                       "consistency",
+                                       "url"};
+_Static_assert(WEIR__COUNT(settings) <= WEIR__STORE_SETTINGS_MAX, "room for all settings");
 
 bool weir__store_is_file(const char *name)
 {
-    static const char *const paths[] = {"ca", "certificate", "key", "password_file"};
-    for (size_t i = 0; i < sizeof paths / sizeof *paths; i++)
-        if (strcmp(name, paths[i]) == 0)
-            return true;
-    return false;
+    return strcmp(name, "ca") == 0 || strcmp(name, "certificate") == 0 || strcmp(name, "key") == 0 ||
+           strcmp(name, "password_file") == 0;
 }
 
-/* Reads a value without control characters, for nginx.conf. NULL after a report, which does not quote it: it may be a
- * secret. */
-static const char *value_read(struct weir__reader *reader, const struct weir__node *node, const char *name)
+/* Reads a value without control characters, for nginx.conf. The message does not quote it: it may be a secret. */
+static bool value_read(struct weir__config *config, const struct weir__node *node, const char *name, const char **value)
 {
     weir_text text;
     if (weir__store_is_file(name))
-        return weir__config_path(reader, node, name);
-    if (!weir__field_text(reader->report, node, name, &text))
-        return NULL;
-    for (size_t i = 0; i < text.len; i++) {
-        if ((unsigned char)text.data[i] < 0x20 || text.data[i] == 0x7f) {
-            weir__report_error(reader->report, node->place, "%s has control characters", name);
-            return NULL;
-        }
-    }
-    return weir__config_text(reader, text);
-}
-
-static void setting_add(struct weir__reader *reader, const struct weir__node *node, const char *name, const char *value)
-{
-    struct weir__store *store = &reader->config->store;
-    store->settings[store->setting_count++] = (struct weir__store_setting){name, value, node->place};
-}
-
-static void setting_read(struct weir__reader *reader, const struct weir__node *node, const char *name,
-                         struct weir__store_options *options)
-{
-    char why[256] = "";
-    const char *value = value_read(reader, node, name);
-    if (!value)
-        return;
-    if (strcmp(name, "password_file") != 0 && weir__store_option(options, name, value, why, sizeof why) != 0) {
-        weir__report_error(reader->report, node->place, "%s", why);
-        return;
-    }
-    setting_add(reader, node, name, value);
-}
-
-static void consistency_read(struct weir__reader *reader, const struct weir__node *node)
-{
-    static const char *const names[] = {"local", "eventual", "strict"};
-    int word;
-    if (weir__field_choice(reader->report, node, "consistency", WEIR__LIST_OF(names), &word))
-        setting_add(reader, node, "consistency", names[word]);
-}
-
-static bool url_read(struct weir__reader *reader, const struct weir__node *node, struct weir__store_options *options)
-{
-    struct weir__store *store = &reader->config->store;
-    char why[256] = "", shown[1024];
-    const char *url = value_read(reader, node, "store");
-    if (!url)
+        return weir__config_path(config, node, name, value);
+    if (!weir__field_text(node, name, &text))
         return false;
-    if (weir__store_parse(url, options, why, sizeof why) != 0)
-        return weir__report_error(reader->report, node->place, "store: %s", why);
-    weir__store_shown(options, shown, sizeof shown);
-    store->url = url;
-    store->shown = weir__config_text(reader, (weir_text){shown, strlen(shown)});
-    store->place = node->place;
+    for (size_t i = 0; i < text.len; i++)
+        if ((unsigned char)text.data[i] < 0x20 || text.data[i] == 0x7f)
+            return weir__node_error(node, "%s has control characters", name);
+    *value = text.data;
     return true;
 }
 
-static void members_read(struct weir__reader *reader, const struct weir__node *map, struct weir__store_options *options)
+static bool setting_read(struct weir__config *config, const struct weir__node *node, const char *name,
+                         struct weir__store_options *options)
 {
-    const struct weir__node *member;
-    for (size_t i = 0; i < sizeof settings / sizeof *settings; i++)
-        if (WEIR__GIVEN(member, map, settings[i]))
-            setting_read(reader, member, settings[i], options);
-    if (WEIR__GIVEN(member, map, "password_file")) {
-        if (weir__node_get(map, "password"))
-            weir__report_error(reader->report, member->place, "there are password and password_file; give one");
-        setting_read(reader, member, "password_file", options);
-        memcpy(options->password, "?", sizeof "?"); /* a placeholder: the file is read later */
-    }
-    if (WEIR__GIVEN(member, map, "consistency"))
-        consistency_read(reader, member);
+    static const char *const consistencies[] = {"local", "eventual", "strict", NULL};
+    struct weir__store *store = &config->store;
+    const char *value = NULL;
     char why[256] = "";
-    if (weir__store_fits(options, why, sizeof why) != 0)
-        weir__report_error(reader->report, map->place, "store: %s", why);
+    int word;
+    if (strcmp(name, "consistency") == 0) {
+        if (!weir__field_choice(node, name, consistencies, &word))
+            return false;
+        value = consistencies[word];
+    } else if (!value_read(config, node, name, &value)) {
+        return false;
+    } else if (strcmp(name, "password_file") == 0) {
+        memcpy(options->password, "?", sizeof "?"); /* a placeholder: the file is read later */
+    } else if (weir__store_option(options, name, value, why, sizeof why) != 0) {
+        return weir__node_error(node, "%s", why);
+    }
+    store->settings[store->setting_count++] = (struct weir__store_setting){name, value, node->place};
+    return true;
 }
 
-void weir__config_store(struct weir__reader *reader, const struct weir__node *store)
+static bool url_read(struct weir__config *config, const struct weir__node *node, struct weir__store_options *options)
 {
-    const char *names[sizeof others / sizeof *others + sizeof settings / sizeof *settings];
+    struct weir__store *store = &config->store;
+    char why[256] = "", shown[1024];
+    const char *url;
+    if (!value_read(config, node, "store", &url))
+        return false;
+    if (weir__store_parse(url, options, why, sizeof why) != 0)
+        return weir__node_error(node, "store: %s", why);
+    weir__store_shown(options, shown, sizeof shown);
+    *store = (struct weir__store){
+        .url = url, .shown = weir__config_text(config, weir__text_of(shown)), .place = node->place};
+    return true;
+}
+
+bool weir__config_store(void *config, const struct weir__node *store, const char *what, void *to)
+{
     struct weir__store_options options;
-    const struct weir__node *url = store;
-    size_t count = 0;
-    _Static_assert(sizeof names / sizeof *names <= WEIR__STORE_SETTINGS_MAX, "room for all settings");
+    const struct weir__node *url = store, *member;
+    char why[256] = "";
+    (void)to;
     if (store->kind == WEIR__MAP) {
-        for (size_t i = 0; i < sizeof others / sizeof *others; i++)
-            names[count++] = others[i];
-        for (size_t i = 0; i < sizeof settings / sizeof *settings; i++)
-            names[count++] = settings[i];
-        if (!weir__field_names(reader->report, store, "store", names, count))
-            return;
-        url = weir__node_get(store, "url");
-        if (!url) {
-            weir__report_error(reader->report, store->place, "store has no url, such as redis://10.0.0.5:6379");
-            return;
-        }
+        weir__field_names(store, what, WEIR__LIST_OF(settings));
+        if (!WEIR__GIVEN(url, store, "url"))
+            return weir__node_error(store, "store has no url, such as redis://10.0.0.5:6379");
     }
-    if (url_read(reader, url, &options) && store->kind == WEIR__MAP)
-        members_read(reader, store, &options);
+    if (!url_read(config, url, &options) || store->kind != WEIR__MAP)
+        return false;
+    for (size_t i = 0; i + 1 < WEIR__COUNT(settings); i++)
+        if (WEIR__GIVEN(member, store, settings[i]))
+            setting_read(config, member, settings[i], &options);
+    if (weir__node_get(store, "password") && WEIR__GIVEN(member, store, "password_file"))
+        weir__node_error(member, "there are password and password_file; give one");
+    return weir__store_fits(&options, why, sizeof why) == 0 || weir__node_error(store, "store: %s", why);
 }
 
 /* ---- The URL for libweir ---- */

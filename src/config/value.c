@@ -9,9 +9,9 @@
 #include <pwd.h>
 #include <stdio.h>
 
-const char *weir__config_text(struct weir__reader *reader, weir_text text)
+const char *weir__config_text(struct weir__config *config, weir_text text)
 {
-    return weir__arena_copy(&reader->config->arena, text).data;
+    return weir__arena_copy(&config->arena, text).data;
 }
 
 bool weir__config_is(const struct weir__node *node, const char *word)
@@ -19,54 +19,56 @@ bool weir__config_is(const struct weir__node *node, const char *word)
     return node->kind == WEIR__SCALAR && weir__text_is(node->text, word);
 }
 
+bool weir__config_is_word(weir_text text, const char *others)
+{
+    bool good = text.len > 0;
+    for (size_t i = 0; i < text.len; i++)
+        good &= (unsigned char)text.data[i] > 0x20 && text.data[i] != 0x7f && !strchr(others, text.data[i]);
+    return good;
+}
+
 /* ---- Paths ---- */
 
 /* True without control characters and '$', which begins a variable in nginx.conf. */
-static bool is_plain(weir_text text)
+static bool is_plain(const char *text)
 {
-    for (size_t i = 0; i < text.len; i++)
-        if ((unsigned char)text.data[i] < 0x20 || text.data[i] == 0x7f || text.data[i] == '$')
+    for (; *text; text++)
+        if ((unsigned char)*text < 0x20 || *text == 0x7f || *text == '$')
             return false;
     return true;
 }
 
-const char *weir__config_path(struct weir__reader *reader, const struct weir__node *node, const char *what)
+bool weir__config_path(void *context, const struct weir__node *node, const char *what, void *path)
 {
+    struct weir__config *config = context;
     weir_text text;
     char absolute_path[4096];
-    if (!weir__field_text(reader->report, node, what, &text))
-        return NULL;
-    if (text.len == 0) {
-        weir__report_error(reader->report, node->place, "%s must be a path, and is empty", what);
-        return NULL;
-    }
+    if (!weir__field_text(node, what, &text))
+        return false;
+    if (text.len == 0)
+        return weir__node_error(node, "%s must be a path, and is empty", what);
     bool absolute = text.data[0] == '/';
-    const char *folder = absolute ? "" : reader->config->folder;
-    if (!is_plain(text) || !is_plain((weir_text){folder, strlen(folder)})) {
-        weir__report_error(reader->report, node->place, "%s must be a path without '$' and control characters%s", what,
-                           is_plain(text) ? ", and the folder that it begins at has some" : "");
-        return NULL;
-    }
-    int len = snprintf(absolute_path, sizeof absolute_path, "%s%s%.*s", folder, absolute ? "" : "/", (int)text.len,
-                       text.data);
-    if (len < 0 || (size_t)len >= sizeof absolute_path) {
-        weir__report_error(reader->report, node->place, "%s is too long for a path", what);
-        return NULL;
-    }
-    return weir__config_text(reader, (weir_text){absolute_path, (size_t)len});
+    const char *folder = absolute ? "" : config->folder;
+    if (!is_plain(text.data) || !is_plain(folder))
+        return weir__node_error(node, "%s must be a path without '$' and control characters%s", what,
+                                is_plain(text.data) ? ", and the folder that it begins at has some" : "");
+    int len = snprintf(absolute_path, sizeof absolute_path, "%s%s%s", folder, absolute ? "" : "/", text.data);
+    if (len < 0 || (size_t)len >= sizeof absolute_path)
+        return weir__node_error(node, "%s is too long for a path", what);
+    return (*(const char **)path = weir__config_text(config, (weir_text){absolute_path, (size_t)len}));
 }
 
 /* ---- Times ---- */
 
-bool weir__config_ms(struct weir__reader *reader, const struct weir__node *node, const char *what, int64_t *ms)
+bool weir__config_ms(void *config, const struct weir__node *node, const char *what, void *ms)
 {
     struct weir__parsed_window window;
-    if (!weir__field_window(reader->report, node, what, &window))
+    (void)config;
+    if (!weir__field_window(node, what, &window))
         return false;
     if (window.ns > WEIR_DAY || window.ns % 1000000 != 0)
-        return weir__report_error(reader->report, node->place, "%s must be from 1ms to 1d, in whole milliseconds",
-                                  what);
-    *ms = window.ns / 1000000;
+        return weir__node_error(node, "%s must be from 1ms to 1d, in whole milliseconds", what);
+    *(int64_t *)ms = window.ns / 1000000;
     return true;
 }
 
@@ -87,10 +89,9 @@ static bool is_host(weir_text text)
         return false;
     for (size_t i = 0; i < text.len; i++) {
         char c = text.data[i];
-        bool digit = c >= '0' && c <= '9';
-        if (!digit && !(weir__lower(c) >= 'a' && weir__lower(c) <= 'z') && c != '-' && c != '.' && c != '_')
+        if (!weir__is_digit(c) && !weir__is_letter(c) && c != '-' && c != '.' && c != '_')
             return false;
-        numeric &= digit || c == '.';
+        numeric &= weir__is_digit(c) || c == '.';
     }
     return !numeric || weir__address_parse(text, &unused);
 }
@@ -140,86 +141,75 @@ static struct authority authority_read(weir_text text)
 #define LISTENER "a port, or an address and a port such as 127.0.0.1:8080"
 #define UPSTREAM "a URL such as http://127.0.0.1:9000"
 
-static bool address_wrong(struct weir__reader *reader, const struct weir__node *node, const char *what,
-                          const char *expected, const char *why)
+static bool address_wrong(const struct weir__node *node, const char *what, const char *expected, const char *why)
 {
     char shown[WEIR__SHOWN];
-    return weir__report_error(reader->report, node->place, "%s must be %s, not \"%s\": %s", what, expected,
-                              weir__printable(node->text, shown, sizeof shown), why);
+    return weir__node_error(node, "%s must be %s, not \"%s\": %s", what, expected,
+                            weir__printable(node->text, shown, sizeof shown), why);
 }
 
-bool weir__config_listener(struct weir__reader *reader, const struct weir__node *node, const char *what,
-                           struct weir__listener *listener)
+bool weir__config_listener(void *config, const struct weir__node *node, const char *what, void *to)
 {
+    struct weir__listener *listener = to;
     weir_text text;
     listener->place = node->place;
-    if (!weir__field_text(reader->report, node, what, &text))
+    if (!weir__field_text(node, what, &text))
         return false;
     if (is_port(text)) {
-        listener->address = listener->port = weir__config_text(reader, text);
+        listener->address = listener->port = text.data;
         return true;
     }
     struct authority is = authority_read(text);
-    if (is.wrong)
-        return address_wrong(reader, node, what, LISTENER, is.wrong);
     bool any = weir__text_is(is.host, "*");
-    if (!is.port.data)
-        return address_wrong(reader, node, what, LISTENER, "it has no port");
-    if (!is.ipv6 && !any && !is_host(is.host))
-        return address_wrong(reader, node, what, LISTENER, "that is no address and no name of a host");
-    listener->port = weir__config_text(reader, is.port);
-    listener->host = any ? NULL : weir__config_text(reader, is.host);
-    listener->address = any ? listener->port : weir__config_text(reader, text);
+    if (!is.wrong && !is.port.data)
+        is.wrong = "it has no port";
+    if (!is.wrong && !is.ipv6 && !any && !is_host(is.host))
+        is.wrong = "that is no address and no name of a host";
+    if (is.wrong)
+        return address_wrong(node, what, LISTENER, is.wrong);
+    listener->port = weir__config_text(config, is.port);
+    listener->host = any ? NULL : weir__config_text(config, is.host);
+    listener->address = any ? listener->port : text.data;
     return true;
 }
 
 /* ---- Upstream servers ---- */
 
-static bool socket_read(struct weir__reader *reader, const struct weir__node *node, struct weir__server *server)
+bool weir__config_server(struct weir__config *config, const struct weir__node *node, struct weir__server *server)
 {
-    for (size_t i = 0; i < node->text.len; i++)
-        if ((unsigned char)node->text.data[i] <= 0x20 || strchr("$:;{}\"'\\", node->text.data[i]))
-            if (i != strlen("unix"))
-                return address_wrong(reader, node, "an upstream", UPSTREAM,
-                                     "such a character cannot be in the path of a socket");
-    server->address = weir__config_text(reader, node->text);
-    return true;
-}
-
-bool weir__config_server(struct weir__reader *reader, const struct weir__node *node, struct weir__server *server)
-{
+    struct authority is = {.wrong = NULL};
     weir_text text;
     char address[320];
     server->place = node->place;
-    if (!weir__field_text(reader->report, node, "an upstream", &text))
+    if (!weir__field_text(node, "an upstream", &text))
         return false;
-    if (weir__text_skip(&text, "unix:/"))
-        return socket_read(reader, node, server);
+    weir_text path = text;
+    if (weir__text_skip(&path, "unix:") && path.data[0] == '/') {
+        server->address = text.data;
+        return weir__config_is_word(path, "$:;{}\"'\\") ||
+               address_wrong(node, "an upstream", UPSTREAM, "such a character cannot be in the path of a socket");
+    }
     server->https = weir__text_skip(&text, "https://");
-    if (!server->https && !weir__text_skip(&text, "http://"))
-        return address_wrong(reader, node, "an upstream", UPSTREAM, "it begins with http://, https:// or unix:/");
+    bool url = server->https || weir__text_skip(&text, "http://");
     if (text.len > 0 && text.data[text.len - 1] == '/')
         text.len--;
-    if (memchr(text.data, '@', text.len))
-        return address_wrong(reader, node, "an upstream", UPSTREAM, "a user and a password cannot be in it");
-    if (memchr(text.data, '/', text.len) || memchr(text.data, '?', text.len))
-        return address_wrong(reader, node, "an upstream", UPSTREAM,
-                             "it ends after host and port: paths are passed on as they come");
-    struct authority is = authority_read(text);
+    if (!url)
+        is.wrong = "it begins with http://, https:// or unix:/";
+    else if (memchr(text.data, '@', text.len))
+        is.wrong = "a user and a password cannot be in it";
+    else if (memchr(text.data, '/', text.len) || memchr(text.data, '?', text.len))
+        is.wrong = "it ends after host and port: paths are passed on as they come";
+    else
+        is = authority_read(text);
+    if (!is.wrong && !is.ipv6 && !is_host(is.host))
+        is.wrong = "that is no address and no name of a host";
     if (is.wrong)
-        return address_wrong(reader, node, "an upstream", UPSTREAM, is.wrong);
-    if (!is.ipv6 && !is_host(is.host))
-        return address_wrong(reader, node, "an upstream", UPSTREAM, "that is no address and no name of a host");
-    int len = snprintf(address, sizeof address, "%s%.*s%s:%.*s", is.ipv6 ? "[" : "", (int)is.host.len, is.host.data,
-                       is.ipv6 ? "]" : "",
-                       is.port.data    ? (int)is.port.len
-                       : server->https ? 3
-                                       : 2,
-                       is.port.data    ? is.port.data
-                       : server->https ? "443"
-                                       : "80");
-    server->address = weir__config_text(reader, (weir_text){address, (size_t)len});
-    server->host = weir__config_text(reader, is.host);
+        return address_wrong(node, "an upstream", UPSTREAM, is.wrong);
+    weir_text port = is.port.data ? is.port : server->https ? WEIR__TEXT("443") : WEIR__TEXT("80");
+    int len = snprintf(address, sizeof address, is.ipv6 ? "[%.*s]:%.*s" : "%.*s:%.*s", (int)is.host.len, is.host.data,
+                       (int)port.len, port.data);
+    server->address = weir__config_text(config, (weir_text){address, (size_t)len});
+    server->host = weir__config_text(config, is.host);
     return true;
 }
 

@@ -3,10 +3,12 @@
 #include "rules/set.h"
 #include "rules/yaml.h"
 
+#include <search.h>
+#include <stdio.h>
+
 /* ---- rate_limit ---- */
 
-#define COUNT(array) (sizeof(array) / sizeof *(array))
-#define WINDOW_MAX   (400 * WEIR_DAY)
+#define WINDOW_MAX (400 * WEIR_DAY)
 
 static const char *const units[] = {"second", "minute", "hour", "day", "week", "month", "year"};
 
@@ -20,30 +22,28 @@ static const struct weir__parsed_window windows[] = {
     {.ns = 365 * WEIR_DAY, .calendar = true, .unit = WEIR_CALENDAR_YEAR},
 };
 
-_Static_assert(COUNT(units) == COUNT(windows), "one window for each unit");
+_Static_assert(WEIR__COUNT(units) == WEIR__COUNT(windows), "one window for each unit");
 
-static bool read_window(struct weir__diagnostics *report, const struct weir__node *map,
-                        struct weir__parsed_window *window)
+static bool read_window(const struct weir__node *map, struct weir__parsed_window *window)
 {
     const struct weir__node *unit = weir__node_get(map, "unit"), *multiplier = weir__node_get(map, "unit_multiplier");
+    char shown[WEIR__SHOWN];
     weir_text word;
     if (!unit || weir__node_is_null(unit))
-        return weir__report_error(report, map->place, "a rate_limit needs a unit (second to year), or unlimited: true");
-    if (!weir__field_text(report, unit, "unit", &word))
+        return weir__node_error(map, "a rate_limit needs a unit (second to year), or unlimited: true");
+    if (!weir__field_text(unit, "unit", &word))
         return false;
     size_t i = 0;
-    while (i < COUNT(units) && !weir__text_equal_nocase(word, (weir_text){units[i], strlen(units[i])}))
+    while (i < WEIR__COUNT(units) && !weir__text_equal_nocase(word, weir__text_of(units[i])))
         i++;
-    if (i == COUNT(units)) {
-        char shown[WEIR__SHOWN];
-        return weir__report_unknown(report, unit->place, word, units, COUNT(units),
-                                    "unit must be second, minute, hour, day, week, month or year, not \"%s\"",
-                                    weir__printable(word, shown, sizeof shown));
-    }
+    if (i == WEIR__COUNT(units))
+        return weir__node_unknown(unit, word, units, WEIR__COUNT(units),
+                                  "unit must be second, minute, hour, day, week, month or year, not \"%s\"",
+                                  weir__printable(word, shown, sizeof shown));
     *window = windows[i];
 
     int64_t times = 1, most = WINDOW_MAX / window->ns;
-    if (multiplier && !weir__field_int(report, multiplier, "unit_multiplier", 1, most, &times))
+    if (multiplier && !weir__field_int(multiplier, "unit_multiplier", 1, most, &times))
         return false;
     window->ns *= times;
     window->calendar &= times == 1;
@@ -51,16 +51,16 @@ static bool read_window(struct weir__diagnostics *report, const struct weir__nod
 }
 
 /* An unlimited rate_limit has no parameters. */
-static bool read_unlimited(struct weir__diagnostics *report, const struct weir__node *map, struct weir__quota *quota)
+static bool read_unlimited(const struct weir__node *map, struct weir__quota *quota)
 {
     static const char *const contradict[] = {"unit", "unit_multiplier", WEIR__ALGORITHM_FIELDS};
     const struct weir__node *node;
     bool good = true;
-    for (size_t i = 0; i < COUNT(contradict); i++)
+    for (size_t i = 0; i < WEIR__COUNT(contradict); i++)
         if ((node = weir__node_get(map, contradict[i])))
-            good = weir__report_error(report, node->name->place, "%s contradicts unlimited: true", contradict[i]);
+            good = weir__node_error(node->name, "%s contradicts unlimited: true", contradict[i]);
     if ((node = weir__node_get(map, "requests_per_unit")))
-        weir__report_warning(report, node->name->place, "requests_per_unit has no effect with unlimited: true");
+        weir__node_warning(node->name, "requests_per_unit has no effect with unlimited: true");
     quota->kind = WEIR__UNLIMITED;
     return good;
 }
@@ -68,15 +68,14 @@ static bool read_unlimited(struct weir__diagnostics *report, const struct weir__
 static bool read_limited(struct weir__builder *builder, const struct weir__node *map, struct weir__rule *rule,
                          struct weir__quota *quota)
 {
-    struct weir__diagnostics *report = builder->report;
     struct weir__limit_nodes nodes = {.map = map, .limit = weir__node_get(map, "requests_per_unit")};
     struct weir__parsed_window window;
     weir_params params = {.id = weir__rule_id(rule->name, rule->shadow)};
 
-    bool good = read_window(report, map, &window);
+    bool good = read_window(map, &window);
     if (!nodes.limit || weir__node_is_null(nodes.limit)) {
-        good = weir__report_error(report, map->place, "a rate_limit needs requests_per_unit, or unlimited: true");
-    } else if (!weir__field_int(report, nodes.limit, "requests_per_unit", 0, UINT32_MAX, &params.limit)) {
+        good = weir__node_error(map, "a rate_limit needs requests_per_unit, or unlimited: true");
+    } else if (!weir__field_int(nodes.limit, "requests_per_unit", 0, UINT32_MAX, &params.limit)) {
         good = false;
     }
     if (!good)
@@ -88,53 +87,32 @@ static bool read_limited(struct weir__builder *builder, const struct weir__node 
     quota->units = params.limit;
     quota->window_ns = weir__algorithm_window_ns(&params);
     rule->count_rejected = params.count_rejected;
-    return params.limit == 0 || weir__algorithm_make(builder, &nodes, &params, &quota->limit);
-}
-
-static bool read_name(struct weir__builder *builder, const struct weir__node *node, struct weir__rule *rule)
-{
-    weir_text name;
-    if (!node || weir__node_is_null(node))
-        return true;
-    if (!weir__field_text(builder->report, node, "name", &name))
-        return false;
-    rule->limit_name = weir__arena_copy(&builder->set->arena, name);
-    return rule->limit_name.data != NULL;
+    return params.limit == 0 || weir__algorithm_make(&nodes, &params, &quota->limit);
 }
 
 /* One of `replaces`: { name: … }. */
-static bool read_replaced(struct weir__builder *builder, const struct weir__node *entry, const struct weir__rule *rule,
-                          weir_text *replaced)
+static bool read_replaced(const struct weir__node *entry, const struct weir__rule *rule, weir_text *replaced)
 {
-    static const char *const names[] = {"name"};
-    struct weir__diagnostics *report = builder->report;
-    if (!weir__field_names(report, entry, "an entry of replaces", names, COUNT(names)))
-        return false;
-    const struct weir__node *node = weir__node_get(entry, "name");
-    weir_text name = {NULL, 0};
-    if (node && !weir__node_is_null(node) && !weir__field_text(report, node, "name", &name))
-        return false;
-    if (name.len == 0)
-        return weir__report_error(report, entry->place, "an entry of replaces needs the name of a rate_limit");
-    if (weir__text_equal(name, rule->limit_name))
-        return weir__report_error(report, node->place, "a rate_limit cannot replace itself");
-    *replaced = weir__arena_copy(&builder->set->arena, name);
-    return replaced->data != NULL;
+    static const struct weir__field fields[] = {{"name", WEIR__FIELD_TEXT, .or_null = true}};
+    const struct weir__node *name = weir__node_get(entry, "name");
+    bool good = weir__fields_read(entry, "an entry of replaces", WEIR__LIST_OF(fields), replaced, NULL);
+    if (entry->kind == WEIR__MAP && !replaced->len && (!name || name->kind == WEIR__SCALAR))
+        return weir__node_error(entry, "an entry of replaces needs the name of a rate_limit");
+    if (good && weir__text_equal(*replaced, rule->limit_name))
+        return weir__node_error(name, "a rate_limit cannot replace itself");
+    return good;
 }
 
-static bool read_replaces(struct weir__builder *builder, const struct weir__node *list, struct weir__rule *rule)
+static bool read_replaces(void *builder, const struct weir__node *list, const char *what, void *to)
 {
-    if (!list || weir__node_is_null(list))
-        return true;
+    struct weir__rule *rule = to;
     if (list->kind != WEIR__LIST)
-        return weir__report_error(builder->report, list->place,
-                                  "replaces must be a list such as [{ name: … }], but is %s", weir__node_is(list));
-    weir_text *names = weir__arena_array(&builder->set->arena, list->count, sizeof *names);
-    if (!names)
-        return list->count == 0;
-    bool good = true;
-    for (const struct weir__node *entry = list->first; entry; entry = entry->next)
-        good &= read_replaced(builder, entry, rule, &names[rule->replaces_count++]);
+        return weir__node_error(list, "%s must be a list such as [{ name: … }], but is %s", what, weir__node_is(list));
+    weir_text *names =
+        weir__arena_array(&((struct weir__builder *)builder)->set->arena, list->count + 1, sizeof *names);
+    bool good = names != NULL;
+    for (const struct weir__node *entry = list->first; names && entry; entry = entry->next)
+        good &= read_replaced(entry, rule, &names[rule->replaces_count++]);
     rule->replaces = names;
     return good;
 }
@@ -143,8 +121,11 @@ static bool read_limit(struct weir__builder *builder, const struct weir__node *m
 {
     static const char *const names[] = {"unit", "requests_per_unit", "unit_multiplier",     "unlimited",
                                         "name", "replaces",          WEIR__ALGORITHM_FIELDS};
-    struct weir__diagnostics *report = builder->report;
-    if (!weir__field_names(report, map, "rate_limit", names, COUNT(names)))
+    static const struct weir__field fields[] = {
+        {"name", WEIR__FIELD_TEXT, WEIR__IN(struct weir__rule, limit_name), .or_null = true},
+        {"replaces", WEIR__FIELD_READ, .or_null = true, .read = read_replaces},
+    };
+    if (!weir__field_names(map, "rate_limit", WEIR__LIST_OF(names)))
         return false;
     struct weir__quota *quota = weir__arena_take(&builder->set->arena, sizeof *quota);
     if (!quota)
@@ -155,15 +136,11 @@ static bool read_limit(struct weir__builder *builder, const struct weir__node *m
 
     const struct weir__node *node = weir__node_get(map, "unlimited");
     bool unlimited = false;
-    if (node && !weir__field_bool(report, node, "unlimited", &unlimited))
+    if (node && !weir__field_bool(node, "unlimited", &unlimited))
         return false;
-    bool good = unlimited ? read_unlimited(report, map, quota) : read_limited(builder, map, rule, quota);
-    good &= read_name(builder, weir__node_get(map, "name"), rule);
-    good &= read_replaces(builder, weir__node_get(map, "replaces"), rule);
-    return good;
+    bool good = unlimited ? read_unlimited(map, quota) : read_limited(builder, map, rule, quota);
+    return weir__fields_given(map, WEIR__LIST_OF(fields), rule, builder) && good;
 }
-
-#define COUNT(array) (sizeof(array) / sizeof *(array))
 
 /* ---- names ---- */
 
@@ -210,8 +187,25 @@ static void name_hash(struct name *name, uint64_t hash)
         name->text[name->len++] = "0123456789abcdef"[hash >> shift & 15];
 }
 
-static weir_text make_name(weir_rules *set, const struct weir__descriptor_node *node)
+static int compare_texts(const void *a, const void *b)
 {
+    return weir__text_order(*(const weir_text *)a, *(const weir_text *)b);
+}
+
+/* Adds a copy of a text to a tree. False: it was there already, or there is no memory. */
+static bool add_text(void **tree, struct weir__arena *arena, weir_text text)
+{
+    weir_text *copy = weir__arena_take(arena, sizeof *copy);
+    if (!copy || !(*copy = weir__arena_copy(arena, text)).data)
+        return false;
+    weir_text *const *known = tsearch(copy, tree, compare_texts);
+    arena->failed |= !known;
+    return known && *known == copy;
+}
+
+static weir_text make_name(struct weir__builder *builder, const struct weir__descriptor_node *node)
+{
+    struct weir__arena *arena = &builder->set->arena;
     enum { STEPS_MAX = WEIR__DESCRIPTOR_DEPTH + 1 };
     const struct weir__descriptor_node *way[STEPS_MAX];
     size_t steps = 0;
@@ -228,10 +222,9 @@ static weir_text make_name(weir_rules *set, const struct weir__descriptor_node *
         if (steps)
             name_put(&name, WEIR__TEXT("."));
     }
-    if (name.cut ||
-        !weir__hashes_add(&set->domains->names, &set->arena, weir__hash_text((weir_text){name.text, name.len}, 0)))
+    if (name.cut || !add_text(&builder->descriptor_names, arena, (weir_text){name.text, name.len}))
         name_hash(&name, node->hash);
-    return weir__arena_copy(&set->arena, (weir_text){name.text, name.len});
+    return weir__arena_copy(arena, (weir_text){name.text, name.len});
 }
 
 /* ---- one descriptor ---- */
@@ -239,47 +232,42 @@ static weir_text make_name(weir_rules *set, const struct weir__descriptor_node *
 struct descriptors_reader {
     struct weir__builder *builder;
     const struct weir__descriptor_node *domain;
-    struct weir__hashes limit_names; /* names that `replaces` may have */
+    void *limit_names; /* tree of the names that `replaces` may have */
 };
 
-/* A field of a descriptor that is true or false; absent is false. */
-static bool read_flag(struct descriptors_reader *reader, const struct weir__node *map, const char *name)
-{
-    const struct weir__node *node = weir__node_get(map, name);
-    bool value = false;
-    if (node && !weir__node_is_null(node) && !weir__field_bool(reader->builder->report, node, name, &value))
-        return false;
-    return value;
-}
+/* The fields of a descriptor; null and absent are the same. */
+struct descriptor_fields {
+    weir_text key, value, metadata;
+    bool shadow, quota_mode, detailed_metric, value_to_metric, share;
+    const struct weir__node *limit;
+};
 
-static weir_text read_metadata(struct descriptors_reader *reader, const struct weir__node *map)
+static bool read_metadata(void *builder, const struct weir__node *node, const char *what, void *to)
 {
-    const struct weir__node *node = weir__node_get(map, "metadata");
-    if (!node || weir__node_is_null(node) || (node->kind == WEIR__MAP && node->count == 0))
-        return (weir_text){NULL, 0};
-    if (node->kind != WEIR__MAP) {
-        weir__report_error(reader->builder->report, node->place, "metadata must be a map, but is %s",
-                           weir__node_is(node));
-        return (weir_text){NULL, 0};
-    }
-    return weir__node_json(&reader->builder->set->arena, node);
+    if (node->kind != WEIR__MAP)
+        return weir__node_error(node, "%s must be a map, but is %s", what, weir__node_is(node));
+    if (node->count > 0)
+        *(weir_text *)to = weir__node_json(&((struct weir__builder *)builder)->set->arena, node);
+    return true;
 }
 
 /* Warns of fields of a limit in a descriptor without one. */
-static void warn_without_limit(struct descriptors_reader *reader, const struct weir__node *map,
-                               const struct weir__rule *rule)
+static void warn_without_limit(const struct weir__node *map, const struct descriptor_fields *fields)
 {
     const struct {
         const char *name;
         bool given;
-    } idle[] = {{"shadow_mode", rule->shadow},
-                {"quota_mode", rule->quota_mode},
-                {"detailed_metric", rule->detailed_metric},
-                {"metadata", rule->metadata.len > 0}};
-    for (size_t i = 0; i < COUNT(idle); i++)
+    } idle[] = {{"shadow_mode", fields->shadow},
+                {"quota_mode", fields->quota_mode},
+                {"detailed_metric", fields->detailed_metric},
+                {"metadata", fields->metadata.len > 0}};
+    const struct weir__node *limit = weir__node_get(map, "rate_limit");
+    if (limit)
+        weir__node_warning(limit->name, "rate_limit is empty: nothing is limited here");
+    for (size_t i = 0; i < WEIR__COUNT(idle); i++)
         if (idle[i].given)
-            weir__report_warning(reader->builder->report, weir__node_get(map, idle[i].name)->name->place,
-                                 "%s has no effect in a descriptor without rate_limit", idle[i].name);
+            weir__node_warning(weir__node_get(map, idle[i].name)->name,
+                               "%s has no effect in a descriptor without rate_limit", idle[i].name);
 }
 
 /* False below a descriptor with an error: checked, but not added. */
@@ -291,152 +279,132 @@ static bool is_in_tree(const struct weir__descriptor_node *node)
 }
 
 static void read_rule(struct descriptors_reader *reader, const struct weir__node *map,
-                      struct weir__descriptor_node *node)
+                      const struct descriptor_fields *fields, struct weir__descriptor_node *node)
 {
     struct weir__builder *builder = reader->builder;
     weir_rules *set = builder->set;
     struct weir__rule rule = {
         .domain = reader->domain->key,
         .place = map->place,
-        .shadow = read_flag(reader, map, "shadow_mode"),
+        .shadow = fields->shadow,
         .tier = -1,
         .cost = {.fallback = 1, .attribute = -1},
         .response = {.status = 429,
                      .headers = WEIR_HEADERS_X_RATELIMIT | WEIR_HEADERS_DRAFT | WEIR_HEADERS_RETRY_AFTER},
-        .quota_mode = read_flag(reader, map, "quota_mode"),
-        .detailed_metric = read_flag(reader, map, "detailed_metric"),
+        .quota_mode = fields->quota_mode,
+        .detailed_metric = fields->detailed_metric,
         .value_to_metric = node->value_to_metric,
-        .metadata = read_metadata(reader, map),
+        .metadata = fields->metadata,
     };
-    const struct weir__node *limit = weir__node_get(map, "rate_limit");
-    if (!limit || weir__node_is_null(limit)) {
-        if (limit)
-            weir__report_warning(builder->report, limit->name->place, "rate_limit is empty: nothing is limited here");
-        warn_without_limit(reader, map, &rule);
-        return;
-    }
-    rule.name = rule.base = make_name(set, node);
-    if (!rule.name.data || !read_limit(builder, limit, &rule))
+    rule.name = rule.base = make_name(builder, node);
+    if (!rule.name.data || !read_limit(builder, fields->limit, &rule))
         return;
     if (is_in_tree(node) && weir__builder_add(builder, &rule))
         node->rule = set->rules[set->count - 1];
     if (rule.limit_name.len)
-        weir__hashes_add(&reader->limit_names, &set->arena, weir__hash_text(rule.limit_name, 0));
-}
-
-/* Key and value. False after an error, which was reported. */
-static bool read_entry(struct descriptors_reader *reader, const struct weir__node *map, weir_text *key,
-                       weir_text *value)
-{
-    struct weir__diagnostics *report = reader->builder->report;
-    const struct weir__node *node = weir__node_get(map, "key");
-    bool good;
-    *key = *value = (weir_text){NULL, 0};
-    if (!node || weir__node_is_null(node) || (node->kind == WEIR__SCALAR && node->text.len == 0))
-        good = weir__report_error(report, node ? node->place : map->place, "a descriptor needs a key");
-    else
-        good = weir__field_text(report, node, "key", key);
-    if (key->len > 0 && memchr(key->data, '*', key->len))
-        weir__report_warning(report, node->place, "'*' is a wildcard in values only; in a key it is literal");
-    if ((node = weir__node_get(map, "value")) && !weir__node_is_null(node))
-        good &= weir__field_text(report, node, "value", value);
-    return good;
+        add_text(&reader->limit_names, &set->arena, rule.limit_name);
 }
 
 /*
  * The node of a descriptor. After an error it is outside of the tree (not declared), so that its fields and the
  * descriptors below it are checked as well.
  */
-static struct weir__descriptor_node *place_node(struct descriptors_reader *reader, const struct weir__node *map,
+static struct weir__descriptor_node *place_node(weir_rules *set, const struct weir__node *map,
+                                                const struct descriptor_fields *fields, bool good,
                                                 const struct weir__descriptor_node *parent)
 {
-    struct weir__diagnostics *report = reader->builder->report;
-    weir_rules *set = reader->builder->set;
-    weir_text key, value;
     bool twice = false;
     struct weir__descriptor_node *node = NULL;
-    if (read_entry(reader, map, &key, &value)) {
-        node = weir__descriptor_add(set, parent, key, value, &twice);
-        if (!node)
-            return NULL;
-    }
+    if (good && !(node = weir__descriptor_add(set, parent, fields->key, fields->value, &twice)))
+        return NULL;
     if (twice) {
         char first[256];
-        weir__report_error(report, map->place, "the same key and value as in the descriptor at %s",
-                           weir__place_text(report, node->place, first, sizeof first));
+        weir__node_error(map, "the same key and value as in the descriptor at %s",
+                         weir__place_text(map->report, node->place, first, sizeof first));
     }
     if (!node || twice) {
         if (!(node = weir__arena_take(&set->arena, sizeof *node)))
             return NULL;
         node->parent = parent;
-        node->key = key;
-        node->value = value;
-        node->hash = weir__descriptor_value_hash(weir__descriptor_key_hash(parent, key), value);
+        node->key = fields->key;
+        node->value = fields->value;
+        node->hash = weir__descriptor_value_hash(weir__descriptor_key_hash(parent, fields->key), fields->value);
     }
     node->place = map->place;
     return node;
 }
 
+static bool has_star(weir_text text)
+{
+    return text.len && memchr(text.data, '*', text.len);
+}
+
+#define IN(member) WEIR__IN(struct descriptor_fields, member), .or_null = true
+
 static struct weir__descriptor_node *read_descriptor(struct descriptors_reader *reader, const struct weir__node *map,
                                                      const struct weir__descriptor_node *parent)
 {
-    static const char *const names[] = {"key",         "value",          "rate_limit",      "descriptors",
-                                        "shadow_mode", "quota_mode",     "detailed_metric", "value_to_metric",
-                                        "metadata",    "share_threshold"};
-    struct weir__diagnostics *report = reader->builder->report;
-    if (!weir__field_names(report, map, "a descriptor", names, COUNT(names)))
+    static const struct weir__field table[] = {
+        {"key", WEIR__FIELD_TEXT, IN(key)},
+        {"value", WEIR__FIELD_TEXT, IN(value)},
+        {"rate_limit", WEIR__FIELD_NODE, IN(limit)},
+        {.name = "descriptors"},
+        {"shadow_mode", WEIR__FIELD_BOOL, IN(shadow)},
+        {"quota_mode", WEIR__FIELD_BOOL, IN(quota_mode)},
+        {"detailed_metric", WEIR__FIELD_BOOL, IN(detailed_metric)},
+        {"value_to_metric", WEIR__FIELD_BOOL, IN(value_to_metric)},
+        {"metadata", WEIR__FIELD_READ, IN(metadata), .read = read_metadata},
+        {"share_threshold", WEIR__FIELD_BOOL, IN(share)},
+    };
+    struct descriptor_fields fields = {0};
+    bool good = weir__fields_read(map, "a descriptor", WEIR__LIST_OF(table), &fields, reader->builder);
+    if (map->kind != WEIR__MAP)
         return NULL;
-    struct weir__descriptor_node *node = place_node(reader, map, parent);
+    const struct weir__node *key = weir__node_get(map, "key");
+    if (!fields.key.len && (!key || key->kind == WEIR__SCALAR))
+        good = weir__node_error(key ? key : map, "a descriptor needs a key");
+    if (has_star(fields.key))
+        weir__node_warning(key, "'*' is a wildcard in values only; in a key it is literal");
+    struct weir__descriptor_node *node = place_node(reader->builder->set, map, &fields, good, parent);
     if (!node)
         return NULL;
-    node->value_to_metric = read_flag(reader, map, "value_to_metric") || parent->value_to_metric;
-    node->share = read_flag(reader, map, "share_threshold");
-    if (node->share && (node->value.len == 0 || !memchr(node->value.data, '*', node->value.len)))
-        weir__report_error(report, weir__node_get(map, "share_threshold")->name->place,
-                           "share_threshold needs a value with '*', whose matches then share one counter");
-    read_rule(reader, map, node);
+    node->value_to_metric = fields.value_to_metric || parent->value_to_metric;
+    node->share = fields.share;
+    if (node->share && !has_star(node->value))
+        weir__node_error(weir__node_get(map, "share_threshold")->name,
+                         "share_threshold needs a value with '*', whose matches then share one counter");
+    if (fields.limit)
+        read_rule(reader, map, &fields, node);
+    else
+        warn_without_limit(map, &fields);
     return node;
 }
 
 /* ---- all of them ---- */
 
 /* The first of a map's `descriptors`; NULL: there are none. */
-static const struct weir__node *first_descriptor(struct descriptors_reader *reader, const struct weir__node *map)
+static const struct weir__node *first_descriptor(const struct weir__node *map)
 {
     const struct weir__node *list = weir__node_get(map, "descriptors");
     if (!list || weir__node_is_null(list))
         return NULL;
-    if (list->kind != WEIR__LIST) {
-        weir__report_error(reader->builder->report, list->place, "descriptors must be a list, but is %s",
-                           weir__node_is(list));
-        return NULL;
-    }
-    return list->first;
+    if (list->kind != WEIR__LIST)
+        weir__node_error(list, "descriptors must be a list, but is %s", weir__node_is(list));
+    return list->kind == WEIR__LIST ? list->first : NULL;
 }
 
-static void read_all(struct descriptors_reader *reader, const struct weir__node *root)
+/* Reads a list of descriptors and those below them. */
+static void read_list(struct descriptors_reader *reader, const struct weir__node *first,
+                      const struct weir__descriptor_node *parent, int depth)
 {
-    struct level {
-        const struct weir__node *next;
-        const struct weir__descriptor_node *parent;
-    } levels[WEIR__DESCRIPTOR_DEPTH] = {{first_descriptor(reader, root), reader->domain}};
-    size_t depth = 1;
-
-    while (depth > 0) {
-        struct level *level = &levels[depth - 1];
-        const struct weir__node *map = level->next;
-        if (!map) {
-            depth--;
-            continue;
-        }
-        level->next = map->next;
-        const struct weir__descriptor_node *node = read_descriptor(reader, map, level->parent);
-        const struct weir__node *below = node ? first_descriptor(reader, map) : NULL;
-        if (below && depth == COUNT(levels))
-            weir__report_error(reader->builder->report, below->place, "descriptors are nested deeper than %d levels",
-                               WEIR__DESCRIPTOR_DEPTH);
-        else if (below)
-            levels[depth++] = (struct level){below, node};
+    if (first && depth > WEIR__DESCRIPTOR_DEPTH) {
+        weir__node_error(first, "descriptors are nested deeper than %d levels", WEIR__DESCRIPTOR_DEPTH);
+        return;
+    }
+    for (const struct weir__node *map = first; map; map = map->next) {
+        const struct weir__descriptor_node *node = read_descriptor(reader, map, parent);
+        if (node)
+            read_list(reader, first_descriptor(map), node, depth + 1);
     }
 }
 
@@ -449,7 +417,7 @@ static void warn_of_replaces(struct descriptors_reader *reader, size_t first_rul
         const struct weir__rule *rule = set->rules[i];
         for (size_t j = 0; j < rule->replaces_count; j++) {
             weir_text name = rule->replaces[j];
-            if (!weir__hashes_have(&reader->limit_names, weir__hash_text(name, 0)))
+            if (!tfind(&name, &reader->limit_names, compare_texts))
                 weir__report_warning(reader->builder->report, rule->place,
                                      "this replaces \"%s\", but no rate_limit of the domain has that name",
                                      weir__printable(name, shown, sizeof shown));
@@ -463,34 +431,34 @@ void weir__descriptors_read(struct weir__builder *builder, const struct weir__no
     static const char *const names[] = {"domain", "descriptors", "rules",     "identity", "allow",
                                         "block",  "response",    "normalize", "domains"};
     struct descriptors_reader reader = {.builder = builder};
-    struct weir__diagnostics *report = builder->report;
     size_t first_rule = builder->set->count;
-    int errors = report->errors;
+    int errors = root->report->errors;
     weir_text domain = {NULL, 0};
+    char first[256], shown[WEIR__SHOWN];
     bool twice;
 
-    if (!weir__field_names(report, root, "a file of descriptors", names, COUNT(names)))
+    if (!weir__field_names(root, "a file of descriptors", WEIR__LIST_OF(names)))
         return;
     const struct weir__node *node = weir__node_get(root, "domain");
-    if (node && !weir__node_is_null(node) && !weir__field_text(report, node, "domain", &domain))
+    if (node && !weir__node_is_null(node) && !weir__field_text(node, "domain", &domain))
         return;
     if (domain.len == 0) {
-        weir__report_error(report, node ? node->place : root->place, "a file of descriptors needs a domain");
+        weir__node_error(node ? node : root, "a file of descriptors needs a domain");
         return;
     }
     struct weir__descriptor_node *top = weir__descriptor_add(builder->set, NULL, domain, (weir_text){NULL, 0}, &twice);
     if (!top)
         return;
     if (twice) {
-        char first[256], shown[WEIR__SHOWN];
-        weir__report_error(report, node->place, "the domain \"%s\" is taken by the file of %s",
-                           weir__printable(domain, shown, sizeof shown),
-                           weir__place_text(report, top->place, first, sizeof first));
+        weir__node_error(node, "the domain \"%s\" is taken by the file of %s",
+                         weir__printable(domain, shown, sizeof shown),
+                         weir__place_text(node->report, top->place, first, sizeof first));
         return;
     }
     top->place = node->place;
     reader.domain = top;
-    read_all(&reader, root);
-    if (report->errors == errors)
+    read_list(&reader, first_descriptor(root), top, 1);
+    if (root->report->errors == errors)
         warn_of_replaces(&reader, first_rule);
+    weir__tree_free(reader.limit_names);
 }

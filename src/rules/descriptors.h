@@ -55,7 +55,6 @@ struct weir__descriptor_node {
 struct weir__domain {
     struct weir__descriptor_node **slots; /* by hash; a power of two, at most half full */
     size_t slot_count, count;
-    struct weir__hashes names; /* rule names; used while reading */
 };
 
 static inline uint64_t weir__descriptor_key_hash(const struct weir__descriptor_node *parent, weir_text key)

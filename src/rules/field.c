@@ -23,111 +23,64 @@ static const char *found(const struct weir__node *node, char buffer[FOUND_MAX])
 }
 
 /* True for a scalar that is not null; else reports that it is not `expected`. */
-static bool is_given(struct weir__diagnostics *report, const struct weir__node *node, const char *what,
-                     const char *expected)
+static bool is_given(const struct weir__node *node, const char *what, const char *expected)
 {
     if (node->kind == WEIR__SCALAR && !weir__node_is_null(node))
         return true;
-    return weir__report_error(report, node->place, "%s must be %s, not %s", what, expected, weir__node_is(node));
+    return weir__node_error(node, "%s must be %s, not %s", what, expected, weir__node_is(node));
 }
 
-/* "a, b or c" */
-static void list_choices(const char *const *choices, size_t count, char *buffer, size_t size)
-{
-    size_t used = 0;
-    buffer[0] = 0;
-    for (size_t i = 0; i < count && used < size; i++) {
-        const char *between = i == 0 ? "" : i + 1 < count ? ", " : " or ";
-        int length = snprintf(buffer + used, size - used, "%s%s", between, choices[i]);
-        used += length > 0 ? (size_t)length : 0;
-    }
-}
+/* ---- Texts and words ---- */
 
-/* ---- Names, texts, words ---- */
-
-static bool is_one_of(weir_text text, const char *const *choices, size_t count, size_t *index)
+bool weir__field_text(const struct weir__node *node, const char *what, weir_text *value)
 {
-    for (size_t i = 0; i < count; i++) {
-        if (weir__text_is(text, choices[i])) {
-            *index = i;
-            return true;
-        }
-    }
-    return false;
-}
-
-bool weir__field_names(struct weir__diagnostics *report, const struct weir__node *map, const char *what,
-                       const char *const *names, size_t count)
-{
-    if (map->kind != WEIR__MAP)
-        return weir__report_error(report, map->place, "%s must be a map, not %s", what, weir__node_is(map));
-    for (const struct weir__node *member = map->first; member; member = member->next) {
-        size_t index;
-        char shown[WEIR__SHOWN];
-        if (!is_one_of(member->name->text, names, count, &index))
-            weir__report_unknown(report, member->name->place, member->name->text, names, count,
-                                 "%s has no field \"%s\"", what,
-                                 weir__printable(member->name->text, shown, sizeof shown));
-    }
-    return true;
-}
-
-bool weir__field_text(struct weir__diagnostics *report, const struct weir__node *node, const char *what,
-                      weir_text *value)
-{
-    if (!is_given(report, node, what, "text"))
+    if (!is_given(node, what, "text"))
         return false;
     *value = node->text;
     return true;
 }
 
-bool weir__field_choice(struct weir__diagnostics *report, const struct weir__node *node, const char *what,
-                        const char *const *choices, size_t count, int *value)
+bool weir__field_choice(const struct weir__node *node, const char *what, const char *const *choices, int *value)
 {
-    char list[320], shown[FOUND_MAX];
-    size_t index;
-
-    if (node->kind == WEIR__SCALAR && is_one_of(node->text, choices, count, &index)) {
-        *value = (int)index;
-        return true;
+    char list[320] = "", shown[FOUND_MAX];
+    size_t count = 0, used = 0;
+    for (; choices[count]; count++) {
+        if (node->kind == WEIR__SCALAR && weir__text_is(node->text, choices[count])) {
+            *value = (int)count;
+            return true;
+        }
     }
-    list_choices(choices, count, list, sizeof list);
-    if (is_given(report, node, what, list))
-        weir__report_unknown(report, node->place, node->text, choices, count, "%s must be %s, not %s", what, list,
-                             found(node, shown));
+    for (size_t i = 0; i < count && used < sizeof list; i++)
+        used += (size_t)snprintf(list + used, sizeof list - used, "%s%s",
+                                 i == 0          ? ""
+                                 : i + 1 < count ? ", "
+                                                 : " or ",
+                                 choices[i]);
+    if (is_given(node, what, list))
+        weir__node_unknown(node, node->text, choices, count, "%s must be %s, not %s", what, list, found(node, shown));
     return false;
 }
 
 /* ---- true and false ---- */
 
-/* The value meant by words that YAML 1.1 reads as true or false, and by 1 and 0; or NULL. */
-static const char *bool_meant(weir_text text)
+bool weir__field_bool(const struct weir__node *node, const char *what, bool *value)
 {
-    static const char *const meant[][2] = {{"true", "true"}, {"yes", "true"},    {"on", "true"},  {"y", "true"},
-                                           {"1", "true"},    {"false", "false"}, {"no", "false"}, {"off", "false"},
-                                           {"n", "false"},   {"0", "false"}};
-    for (size_t i = 0; i < sizeof meant / sizeof *meant; i++)
-        if (weir__text_equal_nocase(text, (weir_text){meant[i][0], strlen(meant[i][0])}))
-            return meant[i][1];
-    return NULL;
-}
-
-bool weir__field_bool(struct weir__diagnostics *report, const struct weir__node *node, const char *what, bool *value)
-{
+    /* What YAML 1.1 reads as true or false, and 1 and 0. */
+    static const char *const meant[][2] = {{"true", "true,yes,on,y,1"}, {"false", "false,no,off,n,0"}};
     char shown[FOUND_MAX];
-    if (!is_given(report, node, what, "true or false"))
+    if (!is_given(node, what, "true or false"))
         return false;
 
     bool is_true = weir__text_is(node->text, "true"), is_false = weir__text_is(node->text, "false");
-    const char *meant = bool_meant(node->text);
     if (!node->quoted && (is_true || is_false)) {
         *value = is_true;
         return true;
     }
     if (is_true || is_false)
-        weir__report_error(report, node->place, "%s is text because of its quotes; remove them", what);
+        weir__node_error(node, "%s is text because of its quotes; remove them", what);
     else
-        weir__report_suggest(report, node->place, meant, "%s must be true or false, not %s", what, found(node, shown));
+        weir__node_suggest(node, weir__report_meant(node->text, WEIR__LIST_OF(meant)),
+                           "%s must be true or false, not %s", what, found(node, shown));
     return false;
 }
 
@@ -160,57 +113,53 @@ static const char *number_hint(weir_text text)
     return "";
 }
 
-bool weir__field_int(struct weir__diagnostics *report, const struct weir__node *node, const char *what, int64_t min,
-                     int64_t max, int64_t *value)
+bool weir__field_int(const struct weir__node *node, const char *what, int64_t min, int64_t max, int64_t *value)
 {
     char range[80], shown[FOUND_MAX];
     int64_t number;
 
     snprintf(range, sizeof range, "a number from %" PRId64 " to %" PRId64, min, max);
-    if (!is_given(report, node, what, range))
+    if (!is_given(node, what, range))
         return false;
     if (node->quoted && is_digits(node->text))
-        return weir__report_error(report, node->place, "%s is text because of its quotes; remove them", what);
+        return weir__node_error(node, "%s is text because of its quotes; remove them", what);
     if (node->quoted || !weir__parse_int(node->text, &number) || number < min || number > max)
-        return weir__report_error(report, node->place, "%s must be %s, not %s%s", what, range, found(node, shown),
-                                  node->quoted ? "" : number_hint(node->text));
+        return weir__node_error(node, "%s must be %s, not %s%s", what, range, found(node, shown),
+                                node->quoted ? "" : number_hint(node->text));
     *value = number;
     return true;
 }
 
-bool weir__field_percent(struct weir__diagnostics *report, const struct weir__node *node, const char *what, int *value)
+bool weir__field_percent(const struct weir__node *node, const char *what, int *value)
 {
     char expected[48], shown[FOUND_MAX];
     int64_t number;
 
     snprintf(expected, sizeof expected, "a percentage from 0%% to %d%%", WEIR__PERCENT_MAX);
-    if (!is_given(report, node, what, expected))
+    if (!is_given(node, what, expected))
         return false;
     weir_text text = node->text;
     if (text.len > 1 && text.data[text.len - 1] == '%')
         text.len--;
     if (!weir__parse_int(text, &number) || number < 0 || number > WEIR__PERCENT_MAX)
-        return weir__report_error(report, node->place, "%s must be %s, not %s%s", what, expected, found(node, shown),
-                                  number_hint(text));
+        return weir__node_error(node, "%s must be %s, not %s%s", what, expected, found(node, shown), number_hint(text));
     *value = (int)number;
     return true;
 }
 
-bool weir__field_network(struct weir__diagnostics *report, const struct weir__node *node, const char *what,
-                         struct weir__network *network)
+bool weir__field_network(const struct weir__node *node, const char *what, struct weir__network *network)
 {
     bool host_bits = false;
     if (node->kind != WEIR__SCALAR || !weir__network_parse(node->text, network, &host_bits))
-        return weir__report_error(report, node->place,
-                                  "%s: expected a network such as 10.0.0.0/8 or 2001:db8::/32, not %s%.*s", what,
-                                  node->kind == WEIR__SCALAR ? "" : weir__node_is(node),
-                                  node->kind == WEIR__SCALAR ? (int)node->text.len : 0, node->text.data);
+        return weir__node_error(node, "%s: expected a network such as 10.0.0.0/8 or 2001:db8::/32, not %s%.*s", what,
+                                node->kind == WEIR__SCALAR ? "" : weir__node_is(node),
+                                node->kind == WEIR__SCALAR ? (int)node->text.len : 0, node->text.data);
     if (host_bits) {
         char text[WEIR__ADDRESS_TEXT];
         int length = network->length;
         size_t len = weir__address_text(&network->address, length, text);
-        weir__report_warning(report, node->place, "%.*s has bits after its prefix; it is taken as %.*s",
-                             (int)node->text.len, node->text.data, (int)len, text);
+        weir__node_warning(node, "%.*s has bits after its prefix; it is taken as %.*s", (int)node->text.len,
+                           node->text.data, (int)len, text);
     }
     return true;
 }
@@ -231,12 +180,11 @@ static bool size_meant(weir_text number, weir_text unit, char *buffer, size_t si
     return true;
 }
 
-bool weir__field_size(struct weir__diagnostics *report, const struct weir__node *node, const char *what, int64_t min,
-                      int64_t *bytes)
+bool weir__field_size(const struct weir__node *node, const char *what, int64_t min, int64_t *bytes)
 {
     weir_text text;
     char shown[WEIR__SHOWN], meant[24];
-    if (!weir__field_text(report, node, what, &text))
+    if (!weir__field_text(node, what, &text))
         return false;
     weir_text number = text, rest;
     number.len = 0;
@@ -245,17 +193,17 @@ bool weir__field_size(struct weir__diagnostics *report, const struct weir__node 
     rest = (weir_text){text.data + number.len, text.len - number.len};
     if (weir__parse_size(text, bytes)) {
         if (*bytes == INT64_MAX)
-            weir__report_error(report, node->place, "%s must be at most 1048576GiB", what);
+            weir__node_error(node, "%s must be at most 1048576GiB", what);
         else if (*bytes < min)
-            weir__report_error(report, node->place, "%s must be at least %" PRId64 "KiB", what, min >> 10);
+            weir__node_error(node, "%s must be at least %" PRId64 "KiB", what, min >> 10);
         else
             return true;
         return false;
     }
     weir__printable(text, shown, sizeof shown);
     bool likely = size_meant(number, rest, meant, sizeof meant);
-    return weir__report_suggest(report, node->place, likely ? meant : NULL,
-                                "%s must be a size such as 512KiB, 64MiB or 1GiB, not \"%s\"", what, shown);
+    return weir__node_suggest(node, likely ? meant : NULL,
+                              "%s must be a size such as 512KiB, 64MiB or 1GiB, not \"%s\"", what, shown);
 }
 
 /* ---- Windows ---- */
@@ -287,43 +235,18 @@ static enum weir__duration_error window_read(weir_text text, struct weir__parsed
 /* The unit meant by a longer name, in any case and with or without an s at the end; or NULL. */
 static const char *unit_meant(weir_text word)
 {
-    static const char *const meant[][2] = {
-        {"millisecond", "ms"},
-        {"milli", "ms"},
-        {"msec", "ms"},
-        {"ms", "ms"},
-        {"second", "s"},
-        {"sec", "s"},
-        {"s", "s"},
-        {"minute", "m"},
-        {"min", "m"},
-        {"m", "m"},
-        {"hour", "h"},
-        {"hr", "h"},
-        {"h", "h"},
-        {"day", "d"},
-        {"d", "d"},
-        {"week", "w"},
-        {"wk", "w"},
-        {"w", "w"},
-        {"month", "mo"},
-        {"mon", "mo"},
-        {"mth", "mo"},
-        {"mo", "mo"},
-        {"year", "y"},
-        {"yr", "y"},
-        {"y", "y"},
-        {"a", "y"},
-    };
-    for (int plural = 0; plural < 2; plural++) {
-        for (size_t i = 0; i < sizeof meant / sizeof *meant; i++)
-            if (weir__text_equal_nocase(word, (weir_text){meant[i][0], strlen(meant[i][0])}))
-                return meant[i][1];
-        if (word.len < 2 || weir__lower(word.data[word.len - 1]) != 's')
-            break;
-        word.len--;
-    }
-    return NULL;
+    static const char *const meant[][2] = {{"ms", "millisecond,milli,msec,ms"},
+                                           {"s", "second,sec,s"},
+                                           {"m", "minute,min,m"},
+                                           {"h", "hour,hr,h"},
+                                           {"d", "day,d"},
+                                           {"w", "week,wk,w"},
+                                           {"mo", "month,mon,mth,mo"},
+                                           {"y", "year,yr,y,a"}};
+    const char *unit = weir__report_meant(word, WEIR__LIST_OF(meant));
+    if (unit || word.len < 2 || weir__lower(word.data[word.len - 1]) != 's')
+        return unit;
+    return weir__report_meant((weir_text){word.data, word.len - 1}, WEIR__LIST_OF(meant));
 }
 
 /* Rewrites "1 hour", "5min" or "Day" as a window. False if it does not resemble one. */
@@ -347,51 +270,162 @@ static bool window_meant(weir_text text, char *buffer, size_t size)
     return window_read((weir_text){buffer, strlen(buffer)}, &unused) == WEIR__DURATION_OK && unused.ns > 0;
 }
 
-static void report_unreadable(struct weir__diagnostics *report, const struct weir__node *node, const char *what)
+static void report_unreadable(const struct weir__node *node, const char *what)
 {
     char shown[WEIR__SHOWN], meant[24];
     weir_text text = node->text;
 
     weir__printable(text, shown, sizeof shown);
     if (text.len > 1 && text.data[0] == '-' && weir__is_digit(text.data[1]))
-        weir__report_error(report, node->place, "%s must be longer than zero, not %s", what, shown);
+        weir__node_error(node, "%s must be longer than zero, not %s", what, shown);
     else if (text.len > 1 && text.data[text.len - 1] == 'M' && window_meant(text, meant, sizeof meant - 1) &&
              !weir__is_letter(text.data[text.len - 2])) {
         size_t count_len = strlen(meant) - 1;
-        weir__report_error(report, node->place, "%s is \"%s\"; write %.*smo for months or %s for minutes", what, shown,
-                           (int)count_len, meant, meant);
+        weir__node_error(node, "%s is \"%s\"; write %.*smo for months or %s for minutes", what, shown, (int)count_len,
+                         meant, meant);
     } else if (window_meant(text, meant, sizeof meant))
-        weir__report_suggest(report, node->place, meant, "%s must be " ALLOWED ", not \"%s\"", what, shown);
+        weir__node_suggest(node, meant, "%s must be " ALLOWED ", not \"%s\"", what, shown);
     else
-        weir__report_error(report, node->place, "%s must be " ALLOWED ", not \"%s\"", what, shown);
+        weir__node_error(node, "%s must be " ALLOWED ", not \"%s\"", what, shown);
 }
 
-bool weir__field_window(struct weir__diagnostics *report, const struct weir__node *node, const char *what,
-                        struct weir__parsed_window *value)
+bool weir__field_window(const struct weir__node *node, const char *what, struct weir__parsed_window *value)
 {
     char shown[WEIR__SHOWN];
     struct weir__parsed_window read;
     if (node->kind != WEIR__SCALAR || node->text.len == 0)
-        return weir__report_error(report, node->place, "%s must be " ALLOWED ", not %s", what,
-                                  node->kind == WEIR__SCALAR ? "nothing" : weir__node_is(node));
+        return weir__node_error(node, "%s must be " ALLOWED ", not %s", what,
+                                node->kind == WEIR__SCALAR ? "nothing" : weir__node_is(node));
     switch (window_read(node->text, &read)) {
     case WEIR__DURATION_OK:
         if (read.ns > 0) {
             *value = read;
             return true;
         }
-        weir__report_error(report, node->place, "%s must be longer than zero", what);
+        weir__node_error(node, "%s must be longer than zero", what);
         break;
     case WEIR__DURATION_TOO_LONG:
-        weir__report_error(report, node->place, "%s must be at most %d days, not %s", what, WEIR__WINDOW_DAYS_MAX,
-                           weir__printable(node->text, shown, sizeof shown));
+        weir__node_error(node, "%s must be at most %d days, not %s", what, WEIR__WINDOW_DAYS_MAX,
+                         weir__printable(node->text, shown, sizeof shown));
         break;
     case WEIR__DURATION_TOO_FINE:
-        weir__report_error(report, node->place, "%s is finer than a nanosecond", what);
+        weir__node_error(node, "%s is finer than a nanosecond", what);
         break;
     default:
-        report_unreadable(report, node, what);
+        report_unreadable(node, what);
         break;
     }
     return false;
+}
+
+/* ---- Tables ---- */
+
+bool weir__field_names(const struct weir__node *map, const char *what, const char *const *names, size_t count)
+{
+    char shown[WEIR__SHOWN];
+    if (map->kind != WEIR__MAP)
+        return weir__node_error(map, "%s must be a map, not %s", what, weir__node_is(map));
+    for (const struct weir__node *member = map->first; member; member = member->next) {
+        size_t i = 0;
+        while (i < count && !weir__text_is(member->name->text, names[i]))
+            i++;
+        if (i == count)
+            weir__node_unknown(member->name, member->name->text, names, count, "%s has no field \"%s\"", what,
+                               weir__printable(member->name->text, shown, sizeof shown));
+    }
+    return true;
+}
+
+/* Writes an integer to a field of any size. */
+static bool put_number(const struct weir__field *field, void *at, int64_t number)
+{
+    if (field->size == sizeof(int64_t))
+        *(int64_t *)at = number;
+    else if (field->size == sizeof(int32_t))
+        *(int32_t *)at = (int32_t)number;
+    else if (field->size == sizeof(int16_t))
+        *(int16_t *)at = (int16_t)number;
+    else
+        *(uint8_t *)at = (uint8_t)number;
+    return true;
+}
+
+bool weir__field_read(const struct weir__field *field, const struct weir__node *node, void *to, void *context)
+{
+    const char *what = field->what ? field->what : field->name;
+    void *at = (char *)to + field->offset;
+    struct weir__parsed_window window;
+    weir_text text;
+    int64_t number;
+    int word;
+    if (field->place)
+        *(struct weir__place *)(void *)((char *)to + field->place) = node->place;
+    switch (field->type) {
+    case WEIR__FIELD_SKIP:
+        return true;
+    case WEIR__FIELD_NODE:
+        *(const struct weir__node **)at = node;
+        return true;
+    case WEIR__FIELD_TEXT:
+        return weir__field_text(node, what, at);
+    case WEIR__FIELD_STRING:
+        if (!weir__field_text(node, what, &text))
+            return false;
+        *(const char **)at = text.data;
+        return true;
+    case WEIR__FIELD_BOOL:
+        return weir__field_bool(node, what, at);
+    case WEIR__FIELD_INT:
+        return weir__field_int(node, what, field->min, field->max, &number) && put_number(field, at, number);
+    case WEIR__FIELD_CHOICE:
+        return weir__field_choice(node, what, field->choices, &word) && put_number(field, at, field->min + word);
+    case WEIR__FIELD_PERCENT:
+        if (!weir__field_percent(node, what, &word))
+            return false;
+        if (field->max && (word < field->min || word > field->max))
+            return weir__node_error(node, "%s is %" PRId64 "%% to %" PRId64 "%%, not %d%%", what, field->min,
+                                    field->max, word);
+        return put_number(field, at, word);
+    case WEIR__FIELD_SIZE:
+        return weir__field_size(node, what, field->min, at);
+    case WEIR__FIELD_AGE:
+        return weir__field_window(node, what, &window) &&
+               put_number(field, at, window.ns < 1000000 ? 1 : window.ns / 1000000);
+    case WEIR__FIELD_MAP:
+        return weir__fields_read(node, what, field->fields, field->field_count, to, context);
+    case WEIR__FIELD_READ:
+        return field->read(context, node, what, at);
+    }
+    return false;
+}
+
+bool weir__fields_given(const struct weir__node *map, const struct weir__field *fields, size_t count, void *to,
+                        void *context)
+{
+    int errors = map->report->errors;
+    for (size_t i = 0; i < count; i++) {
+        const struct weir__node *node = weir__node_get(map, fields[i].name);
+        if (node && !(fields[i].or_null && weir__node_is_null(node)))
+            weir__field_read(&fields[i], node, to, context);
+    }
+    return map->report->errors == errors;
+}
+
+bool weir__fields_read(const struct weir__node *map, const char *what, const struct weir__field *fields, size_t count,
+                       void *to, void *context)
+{
+    enum { NAMES_MAX = 64 };
+    const char *names[NAMES_MAX];
+    int errors = map->report->errors;
+    for (size_t i = 0; i < count; i++)
+        names[i] = fields[i].name;
+    return weir__field_names(map, what, names, count) && weir__fields_given(map, fields, count, to, context) &&
+           map->report->errors == errors;
+}
+
+bool weir__fields_or_first(const struct weir__node *node, const char *what, const struct weir__field *fields,
+                           size_t count, void *to, void *context)
+{
+    return node->kind == WEIR__MAP ? weir__fields_read(node, what, fields, count, to, context)
+                                   : weir__field_read(fields, node, to, context);
 }

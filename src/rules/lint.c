@@ -2,10 +2,10 @@
 #include "algo/algo.h"
 #include "rules/native.h"
 #include "base/text.h"
-#include "base/hash.h"
 #include "rules/set.h"
 
 #include <inttypes.h>
+#include <search.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -34,8 +34,9 @@ static bool has_escape(weir_text text)
     return false;
 }
 
-void weir__lint_path(struct weir__diagnostics *report, struct weir__place place, weir_text path)
+void weir__lint_path(const struct weir__node *node)
 {
+    weir_text path = node->text;
     const char *why = NULL;
     bool begins = path.data[0] == '/' || (path.len > 1 && path.data[0] == '*' && path.data[1] == '*');
     if (!begins)
@@ -52,11 +53,10 @@ void weir__lint_path(struct weir__diagnostics *report, struct weir__place place,
     else if (path.len > WEIR__PATH_MAX)
         why = "it is longer than the part of a path that is evaluated";
     if (why)
-        weir__report_warning(report, place, "path %.*s: %s", (int)(path.len < 100 ? path.len : 100), path.data, why);
+        weir__node_warning(node, "path %.*s: %s", (int)(path.len < 100 ? path.len : 100), path.data, why);
 }
 
-void weir__lint_spellings(struct weir__diagnostics *report, struct weir__place place,
-                          const struct weir__pattern *pattern, unsigned form)
+void weir__lint_spellings(const struct weir__node *node, const struct weir__pattern *pattern, unsigned form)
 {
     const char *ends[] = {";x=1", "/", "%20"}; /* by option, from WEIR__FORM_PARAMETERS on */
     char spellings[3 * 110] = "";
@@ -73,29 +73,28 @@ void weir__lint_spellings(struct weir__diagnostics *report, struct weir__place p
             used += (size_t)snprintf(spellings + used, sizeof spellings - used, "%s%.*s%s", used ? ", " : "",
                                      (int)path.len, path.data, ends[i]);
     if (used)
-        weir__report_warning(report, place,
-                             "normalize leaves spellings that many servers take for the same path, and that this does "
-                             "not match: %s",
-                             spellings);
+        weir__node_warning(node,
+                           "normalize leaves spellings that many servers take for the same path, and that this does "
+                           "not match: %s",
+                           spellings);
 }
 
-void weir__lint_method(struct weir__diagnostics *report, struct weir__place place, weir_text method)
+void weir__lint_method(const struct weir__node *method)
 {
-    size_t count = 0;
-    while (weir__methods[count]) {
-        if (weir__text_equal_nocase(method, (weir_text){weir__methods[count], strlen(weir__methods[count])}))
-            return;
-        count++;
-    }
-    const char *meant = weir__suggest(method, weir__methods, count);
     char shown[WEIR__SHOWN];
+    size_t count = 0;
+    for (; weir__methods[count]; count++)
+        if (weir__text_equal_nocase(method->text, weir__text_of(weir__methods[count])))
+            return;
+    const char *meant = weir__suggest(method->text, weir__methods, count);
     if (meant)
-        weir__report_warning(report, place, "method %s is not a standard one; was %s meant?",
-                             weir__printable(method, shown, sizeof shown), meant);
+        weir__node_warning(method, "method %s is not a standard one; was %s meant?",
+                           weir__printable(method->text, shown, sizeof shown), meant);
 }
 
-void weir__lint_host(struct weir__diagnostics *report, struct weir__place place, weir_text host)
+void weir__lint_host(const struct weir__node *node)
 {
+    weir_text host = node->text;
     bool bracketed = host.len > 1 && host.data[0] == '[' && host.data[host.len - 1] == ']';
     const char *why = NULL;
     if (memchr(host.data, '/', host.len) || (memchr(host.data, ':', host.len) && !bracketed))
@@ -106,8 +105,7 @@ void weir__lint_host(struct weir__diagnostics *report, struct weir__place place,
         if ((unsigned char)host.data[i] >= 0x80)
             why = "requests have such names in their ASCII form, xn--…";
     if (why)
-        weir__report_warning(report, place, "host %.*s never matches: %s", (int)(host.len < 100 ? host.len : 100),
-                             host.data, why);
+        weir__node_warning(node, "host %.*s never matches: %s", (int)(host.len < 100 ? host.len : 100), host.data, why);
 }
 
 /* ---- Attributes that clients control ---- */
@@ -149,12 +147,10 @@ static bool is_bare_name(const struct weir__attributes *all, weir_text text)
     return weir__native_known(all, text);
 }
 
-void weir__lint_key(struct weir__builder *builder, struct weir__place place, const struct weir__template *key)
+void weir__lint_key(const struct weir__attributes *all, const struct weir__node *node, const struct weir__template *key)
 {
-    const struct weir__attributes *all = &builder->set->attributes;
     if (key->piece_count == 1 && key->pieces[0].attribute < 0 && is_bare_name(all, key->source))
-        weir__report_warning(builder->report, place,
-                             "the key is this very text for every request; an attribute is written ${name}");
+        weir__node_warning(node, "the key is this very text for every request; an attribute is written ${name}");
     for (int i = 0; i < key->piece_count; i++) {
         int attribute = key->pieces[i].attribute;
         if (attribute < 0)
@@ -162,22 +158,21 @@ void weir__lint_key(struct weir__builder *builder, struct weir__place place, con
         const struct weir__attribute *source = source_of(all, attribute);
         int len = (int)source->name.len;
         if (is_forgeable(source))
-            weir__report_warning(builder->report, place,
-                                 "any client can forge the header %.*s and with it this key; use ${client_ip} with "
-                                 "identity's trusted_proxies",
-                                 len, source->name.data);
+            weir__node_warning(node,
+                               "any client can forge the header %.*s and with it this key; use ${client_ip} with "
+                               "identity's trusted_proxies",
+                               len, source->name.data);
         else if (source->kind == WEIR__ATTR_NAMED && !weir__native_known(all, source->name))
-            weir__report_warning(builder->report, place,
-                                 "identity does not name %.*s: only an application that gives it is limited by this "
-                                 "rule",
-                                 len, source->name.data);
+            weir__node_warning(node,
+                               "identity does not name %.*s: only an application that gives it is limited by this "
+                               "rule",
+                               len, source->name.data);
     }
 }
 
-void weir__lint_listed(struct weir__builder *builder, struct weir__place place, const struct weir__template *key,
-                       const struct weir__access_list *list)
+void weir__lint_listed(const struct weir__attributes *all, const struct weir__node *node,
+                       const struct weir__template *key, const struct weir__access_list *list)
 {
-    const struct weir__attributes *all = &builder->set->attributes;
     int last = key->piece_count ? key->pieces[key->piece_count - 1].attribute : -1;
     unsigned form = last >= 0 ? source_of(all, last)->form : 0;
     for (size_t i = 0; form && i < list->key_count; i++) {
@@ -185,47 +180,44 @@ void weir__lint_listed(struct weir__builder *builder, struct weir__place place, 
         char shown[WEIR__SHOWN];
         if ((form & WEIR__FORM_SLASH && text.len > 1 && text.data[text.len - 1] == '/') ||
             (form & WEIR__FORM_PARAMETERS && memchr(text.data, ';', text.len)))
-            weir__report_warning(builder->report, place,
-                                 "no key is %s: a path in a key is in its normal form, see normalize",
-                                 weir__printable(text, shown, sizeof shown));
+            weir__node_warning(node, "no key is %s: a path in a key is in its normal form, see normalize",
+                               weir__printable(text, shown, sizeof shown));
     }
 }
 
-void weir__lint_tier(struct weir__builder *builder, struct weir__place place, int attribute)
+void weir__lint_tier(const struct weir__attributes *all, const struct weir__node *node, int attribute)
 {
-    enum weir__attribute_kind kind = source_of(&builder->set->attributes, attribute)->kind;
+    enum weir__attribute_kind kind = source_of(all, attribute)->kind;
     if (kind == WEIR__ATTR_QUERY || kind == WEIR__ATTR_COOKIE)
-        weir__report_warning(builder->report, place, "the client chooses its tier itself, by a %s",
-                             kind == WEIR__ATTR_QUERY ? "query argument" : "cookie");
+        weir__node_warning(node, "the client chooses its tier itself, by a %s",
+                           kind == WEIR__ATTR_QUERY ? "query argument" : "cookie");
 }
 
 /* ---- Numbers ---- */
 
-void weir__lint_limit(struct weir__diagnostics *report, struct weir__place place, const weir_limit *limit)
+void weir__lint_limit(const struct weir__node *node, const weir_limit *limit)
 {
     bool bucket = limit->algorithm == WEIR_TOKEN_BUCKET || limit->algorithm == WEIR_LEAKY_BUCKET;
     if (limit->window_us < WINDOW_SHORT_US && limit->algorithm != WEIR_CONCURRENCY)
-        weir__report_warning(report, place,
-                             "a window under %d ms: clocks and schedulers make such a limit a matter of luck",
-                             WINDOW_SHORT_US / 1000);
+        weir__node_warning(node, "a window under %d ms: clocks and schedulers make such a limit a matter of luck",
+                           WINDOW_SHORT_US / 1000);
     if (bucket && limit->hard / BURST_WINDOWS_MAX > limit->limit)
-        weir__report_warning(report, place,
-                             "a burst of %" PRId64 " takes more than %d windows to refill: once used up, it is gone",
-                             limit->hard, BURST_WINDOWS_MAX);
+        weir__node_warning(node,
+                           "a burst of %" PRId64 " takes more than %d windows to refill: once used up, it is gone",
+                           limit->hard, BURST_WINDOWS_MAX);
     if (limit->algorithm == WEIR_SLIDING_WINDOW_LOG && limit->cap > LOG_LARGE)
-        weir__report_warning(report, place,
-                             "the log keeps a time for each request, up to %" PRId64
-                             " KiB a key; sliding_window_counter needs 36 bytes",
-                             limit->cap * 4 / 1024);
+        weir__node_warning(node,
+                           "the log keeps a time for each request, up to %" PRId64
+                           " KiB a key; sliding_window_counter needs 36 bytes",
+                           limit->cap * 4 / 1024);
 }
 
-void weir__lint_cost(struct weir__diagnostics *report, struct weir__place place, const struct weir__rule *rule,
-                     bool max_given)
+void weir__lint_cost(const struct weir__node *node, const struct weir__rule *rule)
 {
     const struct weir__cost *cost = &rule->cost;
     int64_t room = 0, most = cost->fallback;
     if (cost->fallback == 0 && cost->attribute < 0 && !cost->path_count)
-        weir__report_warning(report, place, "a cost of 0 takes nothing: the rule limits nothing");
+        weir__node_warning(node, "a cost of 0 takes nothing: the rule limits nothing");
     for (size_t i = 0; i < rule->quota_count; i++) {
         if (rule->quotas[i].kind == WEIR__UNLIMITED)
             return;
@@ -234,31 +226,37 @@ void weir__lint_cost(struct weir__diagnostics *report, struct weir__place place,
     }
     for (size_t i = 0; i < cost->path_count; i++)
         most = cost->paths[i].cost > most ? cost->paths[i].cost : most;
-    if (max_given && cost->max > most)
+    if (weir__node_get(node, "max") && cost->max > most)
         most = cost->max;
     if (room && most > room)
-        weir__report_warning(report, place,
-                             "a cost of %" PRId64 " never fits: \"%.*s\" holds %" PRId64
-                             " at most, so such requests are always denied",
-                             most, (int)rule->name.len, rule->name.data, room);
+        weir__node_warning(node,
+                           "a cost of %" PRId64 " never fits: \"%.*s\" holds %" PRId64
+                           " at most, so such requests are always denied",
+                           most, (int)rule->name.len, rule->name.data, room);
 }
 
 /* ---- Rules compared with each other ---- */
 
 #define PEERS_MAX 16 /* earlier rules that a rule is compared with, so that the time is linear */
 
-/* Rules grouped by requests, keys and costs. */
-struct groups {
-    const weir_rules *set;
-    size_t size;        /* of `last`; a power of two */
-    uint32_t *last;     /* a hash table of groups: index + 1 of a group's latest rule */
-    uint32_t *previous; /* by rule: index + 1 of the one before it in its group */
+/* A rule, and the one before it with the same requests, key and costs. */
+struct peer {
+    const struct weir__rule *rule;
+    const struct peer *previous;
 };
 
-static bool same_purpose(const struct weir__rule *a, const struct weir__rule *b)
+#define ORDER(x, y) ((x) < (y) ? -1 : 1)
+
+static int compare_purposes(const void *x, const void *y)
 {
-    return a->match->written == b->match->written && a->cost.written == b->cost.written && a->shadow == b->shadow &&
-           a->on_missing == b->on_missing && weir__text_equal(a->key.source, b->key.source);
+    const struct weir__rule *a = ((const struct peer *)x)->rule, *b = ((const struct peer *)y)->rule;
+    if (a->match->written != b->match->written)
+        return ORDER(a->match->written, b->match->written);
+    if (a->cost.written != b->cost.written)
+        return ORDER(a->cost.written, b->cost.written);
+    if (a->shadow != b->shadow || a->on_missing != b->on_missing)
+        return ORDER(2 * (int)a->on_missing + a->shadow, 2 * (int)b->on_missing + b->shadow);
+    return weir__text_order(a->key.source, b->key.source);
 }
 
 /* True without lists and overload policy, which make exceptions. */
@@ -267,21 +265,6 @@ static bool is_plain(const struct weir__rule *rule)
     const struct weir__overload_policy *policy = &rule->overload;
     return !weir__overload_is_scaled(policy) && !policy->reserve && !policy->has_class &&
            weir__list_is_empty(&rule->allow) && weir__list_is_empty(&rule->block);
-}
-
-/* Puts a rule into its group; returns index + 1 of the rule before it there, or 0. */
-static uint32_t group_put(struct groups *groups, uint32_t index)
-{
-    const struct weir__rule *rule = groups->set->rules[index];
-    uint64_t hash = weir__hash_text(rule->key.source, rule->match->written ^ rule->cost.written);
-    for (size_t at = hash & (groups->size - 1);; at = (at + 1) & (groups->size - 1)) {
-        uint32_t last = groups->last[at];
-        if (last && !same_purpose(groups->set->rules[last - 1], rule))
-            continue;
-        groups->last[at] = index + 1;
-        groups->previous[index] = last;
-        return last;
-    }
 }
 
 /* ---- Duplicates ---- */
@@ -431,22 +414,19 @@ void weir__rules_lint(const weir_rules *set, struct weir__diagnostics *report)
 {
     if (set->load_aware)
         warn_of_reserves(set, report);
-    struct groups groups = {.set = set, .size = 16};
-    while (groups.size < set->count * 2)
-        groups.size *= 2;
-    groups.last = calloc(groups.size, sizeof *groups.last);
-    groups.previous = calloc(set->count + 1, sizeof *groups.previous);
     /* Without memory there are no warnings; the rules are valid all the same. */
-    for (uint32_t i = 0; groups.last && groups.previous && i < set->count; i++) {
-        if (!set->rules[i]->match)
+    struct peer *peers = calloc(set->count + 1, sizeof *peers);
+    void *purposes = NULL; /* the latest rule of each */
+    for (size_t i = 0; peers && i < set->count; i++) {
+        peers[i].rule = set->rules[i];
+        const struct peer **latest = set->rules[i]->match ? tsearch(&peers[i], &purposes, compare_purposes) : NULL;
+        if (!latest || *latest == &peers[i])
             continue;
-        uint32_t peer = group_put(&groups, i);
-        for (int n = 0; peer && n < PEERS_MAX; n++) {
-            if (compare(report, set->rules[peer - 1], set->rules[i]))
-                break;
-            peer = groups.previous[peer - 1];
-        }
+        const struct peer *peer = peers[i].previous = *latest;
+        *latest = &peers[i];
+        for (int n = 0; peer && n < PEERS_MAX && !compare(report, peer->rule, set->rules[i]); n++)
+            peer = peer->previous;
     }
-    free(groups.last);
-    free(groups.previous);
+    weir__tree_free(purposes);
+    free(peers);
 }

@@ -6,72 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* ---- Fields ---- */
-
-/* The field of a rule in which this one belongs, or NULL. */
-static const char *belongs_in(weir_text name)
-{
-    static const char *const fields[][2] = {{"path", "match"},      {"method", "match"},    {"host", "match"},
-                                            {"header", "match"},    {"query", "match"},     {"network", "match"},
-                                            {"normalize", "match"}, {"status", "response"}, {"headers", "response"},
-                                            {"reset", "response"},  {"body", "response"},   {"message", "response"}};
-    for (size_t i = 0; i < WEIR__COUNT(fields); i++)
-        if (weir__text_is(name, fields[i][0]))
-            return fields[i][1];
-    return NULL;
-}
-
-/* The field that another product calls `name`, or `name` itself. */
-static weir_text called_here(weir_text name)
-{
-    static const char *const fields[][2] = {
-        {"rate", "limit"},         {"requests", "limit"},  {"max", "limit"},       {"quota", "limit"},
-        {"per", "window"},         {"period", "window"},   {"interval", "window"}, {"duration", "window"},
-        {"dry_run", "shadow"},     {"log_only", "shadow"}, {"by", "key"},          {"paths", "match"},
-        {"strategy", "algorithm"}, {"type", "algorithm"},  {"capacity", "burst"},  {"weight", "cost"}};
-    for (size_t i = 0; i < WEIR__COUNT(fields); i++)
-        if (weir__text_is(name, fields[i][0]))
-            return (weir_text){fields[i][1], strlen(fields[i][1])};
-    return name;
-}
-
-static void report_unknown(struct weir__diagnostics *report, const struct weir__node *member, const char *what,
-                           const char *const *names, size_t count)
-{
-    char shown[WEIR__SHOWN];
-    weir_text name = member->name->text;
-    bool rule = strcmp(what, "a rule") == 0;
-    const char *inside = rule ? belongs_in(name) : NULL;
-    weir__printable(name, shown, sizeof shown);
-    if (inside)
-        weir__report_error(report, member->name->place, "a rule has no field \"%s\"; it belongs in %s: { %s: … }",
-                           shown, inside, shown);
-    else
-        weir__report_unknown(report, member->name->place, rule ? called_here(name) : name, names, count,
-                             "%s has no field \"%s\"", what, shown);
-}
-
-bool weir__native_pick(struct weir__diagnostics *report, const struct weir__node *map, const char *what,
-                       const char *const *names, size_t count, const struct weir__node **nodes)
-{
-    memset(nodes, 0, count * sizeof(struct weir__node *));
-    if (map->kind != WEIR__MAP)
-        return weir__field_names(report, map, what, names, count);
-    bool known = true;
-    for (const struct weir__node *member = map->first; member; member = member->next) {
-        size_t i = 0;
-        while (i < count && !weir__text_is(member->name->text, names[i]))
-            i++;
-        if (i < count) {
-            nodes[i] = member;
-        } else {
-            report_unknown(report, member, what, names, count);
-            known = false;
-        }
-    }
-    return known;
-}
-
 uint64_t weir__native_written(const struct weir__node *node)
 {
     if (!node)
@@ -103,18 +37,19 @@ bool weir__native_known(const struct weir__attributes *all, weir_text name)
 
 /* ---- Networks and lists ---- */
 
-bool weir__native_networks(struct weir__builder *builder, const struct weir__node *node, const char *what,
-                           const struct weir__networks **networks)
+bool weir__native_networks(void *builder, const struct weir__node *node, const char *what, void *to)
 {
+    struct weir__arena *arena = &((struct weir__builder *)builder)->set->arena;
+    const struct weir__networks **networks = to;
     bool good = true;
     size_t at = 0;
-    struct weir__network *list = weir__arena_array(&builder->set->arena, weir__item_count(node) + 1, sizeof *list);
+    struct weir__network *list = weir__arena_array(arena, weir__item_count(node) + 1, sizeof *list);
     if (!list)
         return false;
     WEIR__EACH_ITEM (item, node)
-        good &= weir__field_network(builder->report, item, what, &list[at++]);
+        good &= weir__field_network(item, what, &list[at++]);
     if (good)
-        *networks = weir__networks_make(&builder->set->arena, list, at);
+        *networks = weir__networks_make(arena, list, at);
     return good && *networks;
 }
 
@@ -123,25 +58,24 @@ static int compare_keys(const void *a, const void *b)
     return weir__text_order(*(const weir_text *)a, *(const weir_text *)b);
 }
 
-static bool read_key(struct weir__diagnostics *report, const struct weir__node *node, const char *what)
+static bool read_key(const struct weir__node *node, const char *what)
 {
     if (node->kind == WEIR__SCALAR && node->text.len > 0 && node->text.len <= WEIR__KEY_MAX) {
         if (strstr(node->text.data, "${"))
-            weir__report_warning(report, node->place, "%s lists complete keys such as user:42; none contains \"${\"",
-                                 what);
+            weir__node_warning(node, "%s lists complete keys such as user:42; none contains \"${\"", what);
         return true;
     }
-    return weir__report_error(report, node->place, "%s: expected a key of 1 to %d bytes, not %s", what, WEIR__KEY_MAX,
-                              node->kind != WEIR__SCALAR ? weir__node_is(node)
-                              : node->text.len           ? "a longer one"
-                                                         : "an empty one");
+    return weir__node_error(node, "%s: expected a key of 1 to %d bytes, not %s", what, WEIR__KEY_MAX,
+                            node->kind != WEIR__SCALAR ? weir__node_is(node)
+                            : node->text.len           ? "a longer one"
+                                                       : "an empty one");
 }
 
 /* Reads keys into two lists: those with '*', and the others, sorted. */
-static bool read_keys(struct weir__builder *builder, const struct weir__node *node, const char *what,
-                      struct weir__access_list *list)
+static bool read_keys(void *builder, const struct weir__node *node, const char *what, void *to)
 {
-    struct weir__arena *arena = &builder->set->arena;
+    struct weir__arena *arena = &((struct weir__builder *)builder)->set->arena;
+    struct weir__access_list *list = to;
     size_t count = weir__item_count(node);
     struct weir__pattern *globs = weir__arena_array(arena, count + 1, sizeof *globs);
     weir_text *keys = weir__arena_array(arena, count + 1, sizeof *keys);
@@ -150,7 +84,7 @@ static bool read_keys(struct weir__builder *builder, const struct weir__node *no
         return false;
 
     WEIR__EACH_ITEM (key, node) {
-        if (!read_key(builder->report, key, what))
+        if (!read_key(key, what))
             good = false;
         else if (memchr(key->text.data, '*', key->text.len))
             globs[list->glob_count++] = (struct weir__pattern){.kind = WEIR__PATTERN_GLOB, .text = key->text};
@@ -163,137 +97,99 @@ static bool read_keys(struct weir__builder *builder, const struct weir__node *no
     return good;
 }
 
-bool weir__native_list(struct weir__builder *builder, const struct weir__node *node, const char *what,
-                       struct weir__access_list *list)
+/* The fields of a list; the readers of keys get the whole list. */
+#define LIST_FIELDS(what_)                                                                                             \
+    {                                                                                                                  \
+        {"networks", WEIR__FIELD_READ, .what = what_ ".networks", .read = weir__native_networks},                      \
+            {"keys", WEIR__FIELD_READ, .what = what_ ".keys", .read = read_keys},                                      \
+    }
+_Static_assert(offsetof(struct weir__access_list, networks) == 0, "the reader of networks gets the list");
+
+bool weir__native_list(void *builder, const struct weir__node *node, const char *what, void *to)
 {
-    static const char *const names[] = {"networks", "keys"};
-    char inner[32];
-    const struct weir__node *at[2];
-    bool good = weir__native_pick(builder->report, node, what, names, WEIR__COUNT(names), at);
-    snprintf(inner, sizeof inner, "%s.networks", what);
-    if (at[0])
-        good &= weir__native_networks(builder, at[0], inner, &list->networks);
-    snprintf(inner, sizeof inner, "%s.keys", what);
-    if (at[1])
-        good &= read_keys(builder, at[1], inner, list);
-    return good;
+    static const struct weir__field allow[] = LIST_FIELDS("allow"), block[] = LIST_FIELDS("block");
+    return weir__fields_read(node, what, *what == 'a' ? allow : block, WEIR__COUNT(allow), to, builder);
 }
 
 /* ---- identity ---- */
 
-/* True for the first occurrence in a set; `seen` becomes its place. */
-static bool is_first(struct weir__diagnostics *report, const struct weir__node *node, const char *what,
-                     struct weir__place *seen)
+static bool read_trusted(void *builder, const struct weir__node *node, const char *what, void *to)
 {
-    char where[256];
-    if (!seen->line) {
-        *seen = node->name->place;
-        return true;
-    }
-    return weir__report_error(report, node->name->place, "%s is given a second time; the first is at %s", what,
-                              weir__place_text(report, *seen, where, sizeof where));
-}
-
-/* With all networks trusted, the client's address is the first of the list, which the client sends. */
-static void warn_of_trust(struct weir__diagnostics *report, const struct weir__node *node)
-{
-    bool unused;
+    bool good = weir__native_networks(builder, node, what, to), unused;
     WEIR__EACH_ITEM (one, node) {
         struct weir__network network;
+        /* With all networks trusted, the client's address is the first of the list, which the client sends. */
         if (one->kind == WEIR__SCALAR && weir__network_parse(one->text, &network, &unused) &&
             (network.length == 0 || (network.length == 96 && weir__address_is4(&network.address))))
-            weir__report_warning(
-                report, one->place,
-                "every address is a trusted proxy, so that any client can choose its address; name the "
-                "networks of your own");
+            weir__node_warning(one, "every address is a trusted proxy, so that any client can choose its address; name "
+                                    "the networks of your own");
     }
+    return good;
 }
 
 static void read_client(struct weir__builder *builder, const struct weir__node *node)
 {
-    static const char *const names[] = {"trusted_proxies", "ipv4_prefix", "ipv6_prefix", "header"};
-    static const char *const headers[] = {"x-forwarded-for", "forwarded"};
-    struct weir__identity *identity = &builder->set->attributes.identity;
-    const struct weir__node *at[4];
-    int64_t prefix;
-    int header;
-
-    if (node->kind != WEIR__MAP) {
-        weir__report_error(builder->report, node->place,
-                           "client_ip is found through the proxies you trust, since clients can send any header: "
-                           "expected { trusted_proxies: [10.0.0.0/8] }, not %s",
-                           weir__node_is(node));
-        return;
-    }
-    weir__native_pick(builder->report, node, "client_ip", names, WEIR__COUNT(names), at);
-    if (at[0])
-        weir__native_networks(builder, at[0], names[0], &identity->trusted);
-    if (at[0])
-        warn_of_trust(builder->report, at[0]);
-    if (at[1] && weir__field_int(builder->report, at[1], names[1], 1, 32, &prefix))
-        identity->ipv4_prefix = (int)prefix;
-    if (at[2] && weir__field_int(builder->report, at[2], names[2], 1, 128, &prefix))
-        identity->ipv6_prefix = (int)prefix;
-    if (at[3] && weir__field_choice(builder->report, at[3], names[3], headers, WEIR__COUNT(headers), &header))
-        identity->forwarded_header = header ? WEIR__FORWARDED_STANDARD : WEIR__FORWARDED_X;
+    static const char *const headers[] = {"x-forwarded-for", "forwarded", NULL};
+    static const struct weir__field fields[] = {
+        {"trusted_proxies", WEIR__FIELD_READ, WEIR__IN(struct weir__identity, trusted), .read = read_trusted},
+        {"ipv4_prefix", WEIR__FIELD_INT, WEIR__IN(struct weir__identity, ipv4_prefix), .min = 1, .max = 32},
+        {"ipv6_prefix", WEIR__FIELD_INT, WEIR__IN(struct weir__identity, ipv6_prefix), .min = 1, .max = 128},
+        {"header", WEIR__FIELD_CHOICE, WEIR__IN(struct weir__identity, forwarded_header), .min = WEIR__FORWARDED_X,
+         .choices = headers},
+    };
+    if (node->kind == WEIR__MAP)
+        weir__fields_read(node, "client_ip", WEIR__LIST_OF(fields), &builder->set->attributes.identity, builder);
+    else
+        weir__node_error(node,
+                         "client_ip is found through the proxies you trust, since clients can send any header: "
+                         "expected { trusted_proxies: [10.0.0.0/8] }, not %s",
+                         weir__node_is(node));
 }
 
-static void read_source(struct weir__builder *builder, const struct weir__node *node)
+static bool read_source(struct weir__builder *builder, const struct weir__node *node)
 {
     struct weir__attributes *all = &builder->set->attributes;
     weir_text name = node->name->text, source;
 
-    if (weir__text_is(name, "path") || weir__text_is(name, "method") || weir__text_is(name, "host")) {
-        weir__report_error(builder->report, node->name->place, "%s is built in and cannot be given another source",
-                           name.data);
-        return;
-    }
-    if (!weir__attribute_is_name(name)) {
-        weir__report_error(builder->report, node->name->place,
-                           "\"%.*s\" is not a valid name of an attribute: lower-case letters, digits and _ only",
-                           (int)name.len, name.data);
-        return;
-    }
-    if (!weir__field_text(builder->report, node, name.data, &source))
-        return;
+    if (weir__text_is(name, "path") || weir__text_is(name, "method") || weir__text_is(name, "host"))
+        return weir__node_error(node->name, "%s is built in and cannot be given another source", name.data);
+    if (!weir__attribute_is_name(name))
+        return weir__node_error(
+            node->name, "\"%s\" is not a valid name of an attribute: lower-case letters, digits and _ only", name.data);
+    if (!weir__field_text(node, name.data, &source))
+        return false;
     if (memchr(source.data, '-', source.len) && !memchr(source.data, ':', source.len)) {
         char meant[WEIR__SHOWN + 8], shown[WEIR__SHOWN];
         snprintf(meant, sizeof meant, "header:%s", weir__printable(source, shown, sizeof shown));
-        weir__report_suggest(builder->report, node->place, meant, "\"%s\" is no source", shown);
-        return;
+        return weir__node_suggest(node, meant, "\"%s\" is no source", shown);
     }
-    int from = weir__attribute_parse(all, &builder->set->arena, builder->report, node->place, source);
+    int from = weir__attribute_parse(all, &builder->set->arena, node->report, node->place, source);
     if (from < 0)
-        return;
+        return false;
     /* A named attribute as a source could be a cycle. */
     if (all->list[from].kind == WEIR__ATTR_NAMED) {
         static const char *const kinds[] = {
             "header:", "cookie:", "query:", "path:", "host", "method", "path", "client_ip"};
-        weir__report_unknown(
-            builder->report, node->place, source, kinds, WEIR__COUNT(kinds),
-            "a source is header:NAME, cookie:NAME, query:NAME, path:N, host, method, path or client_ip, "
-            "not \"%.*s\"",
-            (int)source.len, source.data);
-        return;
+        return weir__node_unknown(
+            node, source, kinds, WEIR__COUNT(kinds),
+            "a source is header:NAME, cookie:NAME, query:NAME, path:N, host, method, path or client_ip, not \"%s\"",
+            source.data);
     }
     int named = weir__attribute_add(all, &builder->set->arena, WEIR__ATTR_NAMED, name, 0);
-    if (named < 0) {
-        weir__report_error(builder->report, node->place, "more than %d different attributes", WEIR__ATTRIBUTES_MAX);
-        return;
-    }
+    if (named < 0)
+        return weir__node_error(node, "more than %d different attributes", WEIR__ATTRIBUTES_MAX);
     all->list[named].source = (int16_t)from;
     if (weir__text_is(name, "tier"))
-        weir__lint_tier(builder, node->place, named);
+        weir__lint_tier(all, node, named);
+    return true;
 }
 
 static void read_identity(struct weir__builder *builder, const struct weir__node *identity)
 {
-    if (identity->kind != WEIR__MAP) {
-        weir__report_error(builder->report, identity->place, "identity is a map of names to sources, not %s",
-                           weir__node_is(identity));
-        return;
-    }
-    for (const struct weir__node *member = identity->first; member; member = member->next) {
+    if (identity->kind != WEIR__MAP)
+        weir__node_error(identity, "identity is a map of names to sources, not %s", weir__node_is(identity));
+    for (const struct weir__node *member = identity->first; member && identity->kind == WEIR__MAP;
+         member = member->next) {
         if (weir__text_is(member->name->text, "client_ip"))
             read_client(builder, member);
         else
@@ -303,59 +199,81 @@ static void read_identity(struct weir__builder *builder, const struct weir__node
 
 /* ---- normalize ---- */
 
-void weir__native_normalize(struct weir__diagnostics *report, const struct weir__node *node, uint8_t *form)
+void weir__native_normalize(const struct weir__node *node, uint8_t *form)
 {
     static const char *const names[] = {"parameters", "trailing_slash", "blanks", "case"};
-    const struct weir__node *at[WEIR__COUNT(names)];
     if (node->kind == WEIR__SCALAR && (weir__text_is(node->text, "off") || weir__text_is(node->text, "false"))) {
         *form = 0;
         return;
     }
     if (node->kind != WEIR__MAP || !node->first) {
-        weir__report_error(report, node->place,
-                           "normalize is off, or a map of parameters, trailing_slash, blanks and case to true or "
-                           "false, not %s",
-                           node->kind == WEIR__MAP ? "an empty one" : weir__node_is(node));
+        weir__node_error(node,
+                         "normalize is off, or a map of parameters, trailing_slash, blanks and case to true or false, "
+                         "not %s",
+                         node->kind == WEIR__MAP ? "an empty one" : weir__node_is(node));
         return;
     }
-    weir__native_pick(report, node, "normalize", names, WEIR__COUNT(names), at);
+    weir__field_names(node, "normalize", WEIR__LIST_OF(names));
     for (size_t i = 0; i < WEIR__COUNT(names); i++) {
+        const struct weir__node *member = weir__node_get(node, names[i]);
         bool on;
-        if (at[i] && weir__field_bool(report, at[i], names[i], &on))
+        if (member && weir__field_bool(member, names[i], &on))
             *form = (uint8_t)(on ? *form | 1U << i : *form & ~(1U << i));
     }
 }
 
 /* ---- The document ---- */
 
+/* The node of a section that a set has once. NULL: the document does not have it, or it is given a second time. */
+static const struct weir__node *section(struct weir__builder *builder, const struct weir__node *root,
+                                        enum weir__section number)
+{
+    static const char *const names[] = {[WEIR__NORMALIZE] = "normalize",
+                                        [WEIR__IDENTITY] = "identity",
+                                        [WEIR__RESPONSE] = "response",
+                                        [WEIR__ALLOW] = "allow",
+                                        [WEIR__BLOCK] = "block"};
+    const struct weir__node *node = weir__node_get(root, names[number]);
+    struct weir__place *seen = &builder->sections[number];
+    char where[256];
+    if (node && seen->line) {
+        weir__node_error(node->name, "%s is given a second time; the first is at %s", names[number],
+                         weir__place_text(node->report, *seen, where, sizeof where));
+        return NULL;
+    }
+    if (node)
+        *seen = node->name->place;
+    return node;
+}
+
 void weir__native_form(struct weir__builder *builder, const struct weir__node *root)
 {
-    const struct weir__node *normalize = weir__node_get(root, "normalize");
-    if (normalize && is_first(builder->report, normalize, "normalize", &builder->normalize_place))
-        weir__native_normalize(builder->report, normalize, &builder->set->form);
+    const struct weir__node *normalize = section(builder, root, WEIR__NORMALIZE);
+    if (normalize)
+        weir__native_normalize(normalize, &builder->set->form);
     builder->set->attributes.form = builder->set->form;
 }
 
 void weir__native_basis(struct weir__builder *builder, const struct weir__node *root)
 {
-    const struct weir__node *identity = weir__node_get(root, "identity"), *response = weir__node_get(root, "response");
-    if (identity && is_first(builder->report, identity, "identity", &builder->identity_place))
+    const struct weir__node *identity = section(builder, root, WEIR__IDENTITY);
+    if (identity)
         read_identity(builder, identity);
-    if (response && is_first(builder->report, response, "response", &builder->response_place))
-        weir__native_response(builder, response, &builder->set->response);
+    const struct weir__node *response = section(builder, root, WEIR__RESPONSE);
+    if (response)
+        weir__native_response(response, &builder->set->response);
 }
 
 void weir__native_read(struct weir__builder *builder, const struct weir__node *root)
 {
-    const struct weir__node *allow = weir__node_get(root, "allow"), *block = weir__node_get(root, "block");
-    const struct weir__node *rules = weir__node_get(root, "rules");
-
-    if (allow && is_first(builder->report, allow, "allow", &builder->allow_place))
+    const struct weir__node *allow = section(builder, root, WEIR__ALLOW), *rules = weir__node_get(root, "rules");
+    if (allow)
         weir__native_list(builder, allow, "allow", &builder->set->allow);
-    if (block && is_first(builder->report, block, "block", &builder->block_place))
+    const struct weir__node *block = section(builder, root, WEIR__BLOCK);
+    if (block)
         weir__native_list(builder, block, "block", &builder->set->block);
     if (rules && rules->kind != WEIR__LIST) {
-        weir__report_error(builder->report, rules->place, "rules is a list of rules, not %s", weir__node_is(rules));
+        weir__node_error(rules, "rules is a list of rules, not %s", weir__node_is(rules));
         return;
     }
     if (rules && !rules->first)

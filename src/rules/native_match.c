@@ -27,15 +27,14 @@ struct match_reader {
 
 /* ---- One pattern ---- */
 
-bool weir__native_path(struct weir__builder *builder, weir_text text, struct weir__place place,
-                       struct weir__pattern *pattern)
+bool weir__native_path(struct weir__builder *builder, const struct weir__node *node, struct weir__pattern *pattern)
 {
-    if (!text.len)
-        return weir__report_error(builder->report, place, "the path is empty");
-    if (!weir__pattern_compile(pattern, text, true, false, &builder->set->arena))
+    if (!node->text.len)
+        return weir__node_error(node, "the path is empty");
+    if (!weir__pattern_compile(pattern, node->text, true, false, &builder->set->arena))
         return false;
     if (pattern->kind != WEIR__PATTERN_ANY)
-        weir__lint_path(builder->report, place, text);
+        weir__lint_path(node);
     return true;
 }
 
@@ -58,34 +57,28 @@ bool weir__native_normal(struct weir__builder *builder, const struct weir__patte
     return made;
 }
 
-static bool check_method(struct weir__diagnostics *report, const struct weir__node *node)
+static bool check_method(const struct weir__node *node)
 {
     for (size_t i = 0; i < node->text.len; i++) {
         unsigned char c = weir__lower(node->text.data[i]);
         if (c <= ' ' || c >= 0x7f || strchr("\"(),/:;<=>?@[\\]{}*|", c))
-            return weir__report_error(report, node->place,
-                                      "\"%s\" is no method: expected one such as POST, a list, or \"*\"",
-                                      node->text.data);
+            return weir__node_error(node, "\"%s\" is no method: expected one such as POST, a list, or \"*\"",
+                                    node->text.data);
     }
-    weir__lint_method(report, node->place, node->text);
+    weir__lint_method(node);
     return true;
 }
 
 static bool make_regex(struct weir__builder *builder, const struct weir__node *node, bool nocase, const char *what,
                        struct weir__pattern *pattern)
 {
-    static const char *const names[] = {"regex"};
-    const struct weir__node *at[1];
-    weir_text text;
-    if (!weir__native_pick(builder->report, node, what, names, WEIR__COUNT(names), at))
+    static const struct weir__field fields[] = {{"regex", WEIR__FIELD_TEXT, WEIR__IN(struct weir__pattern, text)}};
+    *pattern = (struct weir__pattern){.kind = WEIR__PATTERN_REGEX, .nocase = nocase};
+    if (!weir__fields_read(node, what, WEIR__LIST_OF(fields), pattern, NULL))
         return false;
-    if (!at[0])
-        return weir__report_error(builder->report, node->place,
-                                  "%s: expected a pattern or { regex: … }, not an empty map", what);
-    if (!weir__field_text(builder->report, at[0], "regex", &text))
-        return false;
-    *pattern = (struct weir__pattern){.kind = WEIR__PATTERN_REGEX, .nocase = nocase, .text = text};
-    pattern->regex = weir__builder_regex(builder, at[0]->place, text, nocase);
+    if (!node->first)
+        return weir__node_error(node, "%s: expected a pattern or { regex: … }, not an empty map", what);
+    pattern->regex = weir__builder_regex(builder, node->first, pattern->text, nocase);
     return pattern->regex != NULL;
 }
 
@@ -97,18 +90,17 @@ static bool make_pattern(struct weir__builder *builder, const struct weir__node 
     if (node->kind == WEIR__MAP)
         return make_regex(builder, node, nocase, what, pattern);
     if (node->kind != WEIR__SCALAR || !node->text.len)
-        return weir__report_error(builder->report, node->place, "%s: expected a pattern, not %s", what,
-                                  node->kind == WEIR__SCALAR ? "an empty text" : weir__node_is(node));
+        return weir__node_error(node, "%s: expected a pattern, not %s", what,
+                                node->kind == WEIR__SCALAR ? "an empty text" : weir__node_is(node));
     if (style == PATH)
-        return weir__native_path(builder, node->text, node->place, pattern);
+        return weir__native_path(builder, node, pattern);
     if (!weir__pattern_compile(pattern, node->text, false, nocase, &builder->set->arena))
         return false;
     if (style == HOST && pattern->kind != WEIR__PATTERN_ANY)
-        weir__lint_host(builder->report, node->place, node->text);
+        weir__lint_host(node);
     if (style == VALUE && !node->quoted && weir__text_is(node->text, "present"))
-        weir__report_warning(builder->report, node->place, "%s: present is a literal text; \"*\" matches any value",
-                             what);
-    return style != METHOD || pattern->kind == WEIR__PATTERN_ANY || check_method(builder->report, node);
+        weir__node_warning(node, "%s: present is a literal text; \"*\" matches any value", what);
+    return style != METHOD || pattern->kind == WEIR__PATTERN_ANY || check_method(node);
 }
 
 /* ---- One field: a pattern, a list of them, or { not: either } ---- */
@@ -119,24 +111,19 @@ static bool is_absent(const struct weir__node *node)
 }
 
 /* The value of { not: … }, or the node itself; NULL after an error. */
-static const struct weir__node *unwrap(struct weir__diagnostics *report, const struct weir__node *node,
-                                       const char *what, bool *negate)
+static const struct weir__node *unwrap(const struct weir__node *node, const char *what, bool *negate)
 {
     static const char *const names[] = {"not", "regex"};
-    const struct weir__node *at[2];
-    *negate = false;
-    if (node->kind != WEIR__MAP)
-        return node;
-    if (!weir__native_pick(report, node, what, names, WEIR__COUNT(names), at))
+    const struct weir__node *inner = weir__node_get(node, "not"), *regex = weir__node_get(node, "regex");
+    int errors = node->report->errors;
+    *negate = inner != NULL;
+    if (node->kind == WEIR__MAP)
+        weir__field_names(node, what, WEIR__LIST_OF(names));
+    if (inner && regex && node->report->errors == errors)
+        weir__node_error(regex->name, "%s: regex belongs inside not: { not: { regex: … } }", what);
+    if (node->report->errors > errors)
         return NULL;
-    if (!at[0])
-        return node;
-    if (at[1]) {
-        weir__report_error(report, at[1]->name->place, "%s: regex belongs inside not: { not: { regex: … } }", what);
-        return NULL;
-    }
-    *negate = true;
-    return at[0];
+    return inner ? inner : node;
 }
 
 /* Compiles the next pattern of a path, and its counterpart for the normal form. */
@@ -149,16 +136,15 @@ static bool make_path(struct weir__builder *builder, const struct weir__node *no
     if (!make_pattern(builder, node, PATH, nocase, "path", pattern))
         return false;
     if (!made->negate)
-        weir__lint_spellings(builder->report, node->place, pattern, form);
+        weir__lint_spellings(node, pattern, form);
     return !form || weir__native_normal(builder, pattern, &made->normal[made->count - 1]);
 }
 
 static bool read_patterns(struct weir__builder *builder, const struct weir__node *node, enum style style, bool nocase,
                           const char *what, struct patterns *made)
 {
-    struct weir__diagnostics *report = builder->report;
     *made = (struct patterns){.count = 0};
-    const struct weir__node *inner = unwrap(report, node, what, &made->negate);
+    const struct weir__node *inner = unwrap(node, what, &made->negate);
     if (!inner)
         return false;
     if (style == VALUE && is_absent(inner)) {
@@ -167,7 +153,7 @@ static bool read_patterns(struct weir__builder *builder, const struct weir__node
     }
     bool is_list = inner->kind == WEIR__LIST, good = true;
     if (is_list && !inner->count)
-        return weir__report_error(report, inner->place, "%s: the list is empty, so that no request would match", what);
+        return weir__node_error(inner, "%s: the list is empty, so that no request would match", what);
     bool normal = style == PATH && builder->set->attributes.form;
     size_t count = weir__item_count(inner);
     made->list = weir__arena_array(&builder->set->arena, count, sizeof *made->list);
@@ -177,8 +163,7 @@ static bool read_patterns(struct weir__builder *builder, const struct weir__node
     WEIR__EACH_ITEM (one, inner) {
         struct weir__pattern *pattern = &made->list[made->count++];
         if (style == VALUE && is_list && is_absent(one)) {
-            good = weir__report_error(report, one->place,
-                                      "%s: absent cannot be in a list; in quotes it is a literal text", what);
+            good = weir__node_error(one, "%s: absent cannot be in a list; in quotes it is a literal text", what);
         } else if (style == PATH ? make_path(builder, one, made)
                                  : make_pattern(builder, one, style, nocase, what, pattern)) {
             made->any |= pattern->kind == WEIR__PATTERN_ANY;
@@ -188,7 +173,7 @@ static bool read_patterns(struct weir__builder *builder, const struct weir__node
         }
     }
     if (good && style != VALUE && made->any && made->negate)
-        weir__report_warning(report, inner->place, "%s: none of all, so that only requests without one match", what);
+        weir__node_warning(inner, "%s: none of all, so that only requests without one match", what);
     return good;
 }
 
@@ -238,15 +223,15 @@ static bool read_map(struct match_reader *reader, const struct weir__node *node,
     struct weir__builder *builder = reader->builder;
     bool good = true;
     if (node->kind != WEIR__MAP || !node->first)
-        return weir__report_error(builder->report, node->place, "%s: expected a map of names to patterns, not %s", kind,
-                                  node->kind == WEIR__MAP ? "an empty one" : weir__node_is(node));
+        return weir__node_error(node, "%s: expected a map of names to patterns, not %s", kind,
+                                node->kind == WEIR__MAP ? "an empty one" : weir__node_is(node));
     for (const struct weir__node *member = node->first; member; member = member->next) {
         char text[256];
         struct patterns patterns;
         weir_text name = member->name->text;
         size_t before = (size_t)snprintf(text, sizeof text, "%s:", kind);
         if (before + name.len >= sizeof text) {
-            good = weir__report_error(builder->report, member->name->place, "%s: the name is too long", kind);
+            good = weir__node_error(member->name, "%s: the name is too long", kind);
             continue;
         }
         memcpy(text + before, name.data, name.len);
@@ -254,9 +239,8 @@ static bool read_map(struct match_reader *reader, const struct weir__node *node,
         int attribute = weir__attribute_parse(&builder->set->attributes, &builder->set->arena, builder->report,
                                               member->name->place, (weir_text){text, before + name.len});
         if (attribute >= 0 && has_condition(reader, attribute)) {
-            good =
-                weir__report_error(builder->report, member->name->place,
-                                   "%s is here a second time: names of headers differ in more than their case", text);
+            good = weir__node_error(member->name,
+                                    "%s is here a second time: names of headers differ in more than their case", text);
         } else if (!read_patterns(builder, member, VALUE, false, text, &patterns) || attribute < 0) {
             good = false;
         } else {
@@ -285,19 +269,18 @@ static bool read_named(struct match_reader *reader, const struct weir__node *nod
     struct patterns patterns;
 
     if (weir__text_is(name, "client_ip") || weir__text_is(name, "ip") || weir__text_is(name, "cidr"))
-        return weir__report_error(builder->report, node->name->place,
-                                  "match has no %s: network matches the client's address", name.data);
+        return weir__node_error(node->name, "match has no %s: network matches the client's address", name.data);
     if (!weir__native_known(all, name)) {
         size_t count = FIXED;
         for (int i = 0; i < all->count; i++)
             if (all->list[i].kind == WEIR__ATTR_NAMED && all->list[i].source >= 0)
                 known[count++] = all->list[i].name.data;
-        return weir__report_unknown(builder->report, node->name->place, name, known, count,
-                                    "match has no \"%s\", and identity does not name it", name.data);
+        return weir__node_unknown(node->name, name, known, count, "match has no \"%s\", and identity does not name it",
+                                  name.data);
     }
     int attribute = weir__attribute_add(all, &builder->set->arena, WEIR__ATTR_NAMED, name, 0);
     if (attribute < 0)
-        weir__report_error(builder->report, node->place, "more than %d different attributes", WEIR__ATTRIBUTES_MAX);
+        weir__node_error(node, "more than %d different attributes", WEIR__ATTRIBUTES_MAX);
     bool nocase = attribute >= 0 && ignores_case(all, attribute);
     if (!read_patterns(builder, node, VALUE, nocase, name.data, &patterns) || attribute < 0)
         return false;
@@ -309,7 +292,7 @@ static bool read_named(struct match_reader *reader, const struct weir__node *nod
 static unsigned known_method(weir_text name)
 {
     for (unsigned i = 0; weir__methods[i]; i++)
-        if (weir__text_equal_nocase(name, (weir_text){weir__methods[i], strlen(weir__methods[i])}))
+        if (weir__text_equal_nocase(name, weir__text_of(weir__methods[i])))
             return (unsigned)WEIR__METHOD_KNOWN << i;
     return 0;
 }
@@ -339,12 +322,11 @@ static bool read_method(struct match_reader *reader, const struct weir__node *no
 static bool read_network(struct match_reader *reader, const struct weir__node *node)
 {
     struct weir__match *match = reader->match;
-    const struct weir__node *inner = unwrap(reader->builder->report, node, "network", &match->networks_negate);
+    const struct weir__node *inner = unwrap(node, "network", &match->networks_negate);
     if (!inner)
         return false;
     if (inner->kind == WEIR__LIST && !inner->count)
-        return weir__report_error(reader->builder->report, inner->place,
-                                  "network: the list is empty, so that no request would match");
+        return weir__node_error(inner, "network: the list is empty, so that no request would match");
     return weir__native_networks(reader->builder, inner, "network", &match->networks);
 }
 
@@ -441,8 +423,7 @@ const struct weir__match *weir__native_match(struct weir__builder *builder, cons
     struct match_reader reader = {.builder = builder, .match = weir__arena_take(arena, sizeof *reader.match)};
     size_t room = 2; /* host, path */
     if (node && node->kind != WEIR__MAP) {
-        weir__report_error(builder->report, node->place,
-                           "match is a map such as { path: /api/*, method: POST }, not %s", weir__node_is(node));
+        weir__node_error(node, "match is a map such as { path: /api/*, method: POST }, not %s", weir__node_is(node));
         return NULL;
     }
     for (const struct weir__node *member = node ? node->first : NULL; member; member = member->next)
@@ -453,7 +434,7 @@ const struct weir__match *weir__native_match(struct weir__builder *builder, cons
     const struct weir__node *normalize = node ? weir__node_get(node, "normalize") : NULL;
     reader.match->form = builder->set->form;
     if (normalize)
-        weir__native_normalize(builder->report, normalize, &reader.match->form);
+        weir__native_normalize(normalize, &reader.match->form);
     builder->set->attributes.form = reader.match->form; /* until the rule is complete */
     reader.match->methods = WEIR__METHOD_ANY;
     reader.match->conditions = reader.conditions;

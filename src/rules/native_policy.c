@@ -7,56 +7,47 @@
 
 /* ---- cost ---- */
 
-static bool read_number(struct weir__diagnostics *report, const struct weir__node *node, const char *what,
-                        int64_t *cost)
+/* Reads the attribute that has the cost. */
+static bool read_attribute(void *context, const struct weir__node *node, const char *what, void *to)
 {
-    return weir__field_int(report, node, what, 0, COST_MAX, cost);
-}
-
-static void read_attribute(struct weir__builder *builder, const struct weir__node *node, weir_text text,
-                           struct weir__cost *cost)
-{
+    struct weir__builder *builder = context;
+    struct weir__cost *cost = to;
+    weir_text text;
     cost->max = COST_MAX;
-    cost->attribute = (int16_t)weir__attribute_parse(&builder->set->attributes, &builder->set->arena, builder->report,
+    if (!weir__field_text(node, what, &text))
+        return false;
+    cost->attribute = (int16_t)weir__attribute_parse(&builder->set->attributes, &builder->set->arena, node->report,
                                                      node->place, text);
+    return cost->attribute >= 0;
 }
 
 /* { from: header:X-Cost, default: 1, max: 100 } */
-static void read_from(struct weir__builder *builder, const struct weir__node *node, struct weir__cost *cost)
-{
-    static const char *const names[] = {"from", "default", "max"};
-    struct weir__diagnostics *report = builder->report;
-    const struct weir__node *at[3];
-    weir_text text;
-    weir__native_pick(report, node, "cost", names, WEIR__COUNT(names), at);
-    if (weir__field_text(report, at[0], names[0], &text))
-        read_attribute(builder, at[0], text, cost);
-    if (at[1])
-        read_number(report, at[1], names[1], &cost->fallback);
-    if (at[2])
-        weir__field_int(report, at[2], names[2], 1, COST_MAX, &cost->max);
-}
+static const struct weir__field from_fields[] = {
+    {"from", WEIR__FIELD_READ, .read = read_attribute},
+    {"default", WEIR__FIELD_INT, WEIR__IN(struct weir__cost, fallback), .max = COST_MAX},
+    {"max", WEIR__FIELD_INT, WEIR__IN(struct weir__cost, max), .min = 1, .max = COST_MAX},
+};
 
 /* { "/api/export": 20, default: 1 } */
 static void read_by_path(struct weir__builder *builder, const struct weir__node *node, struct weir__cost *cost)
 {
     static const char *const names[] = {"from", "default", "max"};
-    struct weir__diagnostics *report = builder->report;
     cost->paths = weir__arena_array(&builder->set->arena, node->count + 1, sizeof *cost->paths);
     if (!cost->paths)
         return;
     for (const struct weir__node *member = node->first; member; member = member->next) {
-        weir_text name = member->name->text;
+        const struct weir__node *name = member->name;
         struct weir__path_cost *path = &cost->paths[cost->path_count];
-        if (weir__text_is(name, "default"))
-            read_number(report, member, "cost", &cost->fallback);
-        else if (!name.len || (name.data[0] != '/' && name.data[0] != '*'))
-            weir__report_unknown(report, member->name->place, name, names, WEIR__COUNT(names),
-                                 "cost: expected paths and default, or from, default and max; not \"%s\"", name.data);
-        else if (read_number(report, member, "cost", &path->cost) &&
-                 weir__native_path(builder, name, member->name->place, &path->path) &&
+        if (weir__text_is(name->text, "default"))
+            weir__field_int(member, "cost", 0, COST_MAX, &cost->fallback);
+        else if (name->text.data[0] != '/' && name->text.data[0] != '*')
+            weir__node_unknown(name, name->text, names, WEIR__COUNT(names),
+                               "cost: expected paths and default, or from, default and max; not \"%s\"",
+                               name->text.data);
+        else if (weir__field_int(member, "cost", 0, COST_MAX, &path->cost) &&
+                 weir__native_path(builder, name, &path->path) &&
                  weir__native_normal(builder, &path->path, &path->normal)) {
-            weir__lint_spellings(report, member->name->place, &path->path, builder->set->attributes.form);
+            weir__lint_spellings(name, &path->path, builder->set->attributes.form);
             cost->normal_differs |= !weir__text_equal(path->path.text, path->normal.text);
             cost->path_count++;
         }
@@ -68,111 +59,105 @@ void weir__native_cost(struct weir__builder *builder, const struct weir__node *n
     int64_t number;
     cost->written = weir__native_written(node);
     if (node->kind == WEIR__MAP && weir__node_get(node, "from"))
-        read_from(builder, node, cost);
+        weir__fields_read(node, "cost", WEIR__LIST_OF(from_fields), cost, builder);
     else if (node->kind == WEIR__MAP && node->count)
         read_by_path(builder, node, cost);
-    else if (node->kind == WEIR__SCALAR && node->text.len && !weir__parse_int(node->text, &number) &&
-             (weir__lower(node->text.data[0]) >= 'a' && weir__lower(node->text.data[0]) <= 'z'))
-        read_attribute(builder, node, node->text, cost);
+    else if (node->kind == WEIR__SCALAR && weir__is_letter(node->text.data[0]) && !weir__parse_int(node->text, &number))
+        read_attribute(builder, node, "cost", cost);
     else
-        read_number(builder->report, node, "cost", &cost->fallback);
+        weir__field_int(node, "cost", 0, COST_MAX, &cost->fallback);
 }
 
 /* ---- response ---- */
 
-static void read_text(struct weir__diagnostics *report, const struct weir__node *node, const char *what,
-                      weir_text *text)
+static bool read_text(void *context, const struct weir__node *node, const char *what, void *to)
 {
     weir_text read;
-    if (!weir__field_text(report, node, what, &read))
-        return;
+    (void)context;
+    if (!weir__field_text(node, what, &read))
+        return false;
     if (read.len > WEIR__RESPONSE_TEXT_MAX)
-        weir__report_error(report, node->place, "%s is longer than %d bytes", what, WEIR__RESPONSE_TEXT_MAX);
-    else
-        *text = read;
+        return weir__node_error(node, "%s is longer than %d bytes", what, WEIR__RESPONSE_TEXT_MAX);
+    *(weir_text *)to = read;
+    return true;
 }
 
-static unsigned read_headers(struct weir__diagnostics *report, const struct weir__node *node)
+static bool read_headers(void *context, const struct weir__node *node, const char *what, void *to)
 {
-    static const char *const sets[] = {"x-ratelimit", "draft", "retry-after"};
+    static const char *const sets[] = {"x-ratelimit", "draft", "retry-after", NULL};
     static const unsigned bits[] = {WEIR_HEADERS_X_RATELIMIT, WEIR_HEADERS_DRAFT, WEIR_HEADERS_RETRY_AFTER};
-    unsigned headers = 0;
+    unsigned *headers = to;
     int word;
+    (void)context;
+    *headers &= WEIR_HEADERS_RESET_DELTA;
     WEIR__EACH_ITEM (one, node)
-        if (weir__field_choice(report, one, "headers", sets, WEIR__COUNT(sets), &word))
-            headers |= bits[word];
-    return headers;
+        if (weir__field_choice(one, what, sets, &word))
+            *headers |= bits[word];
+    return true;
 }
 
-static void read_body(struct weir__diagnostics *report, const struct weir__node *node, struct weir__response *response)
+static bool read_reset(void *context, const struct weir__node *node, const char *what, void *to)
 {
-    static const char *const choices[] = {"auto", "json", "problem", "none"};
+    static const char *const resets[] = {"epoch", "delta", NULL};
+    unsigned *headers = to;
+    int word;
+    (void)context;
+    if (!weir__field_choice(node, what, resets, &word))
+        return false;
+    *headers = (*headers & ~(unsigned)WEIR_HEADERS_RESET_DELTA) | (word ? WEIR_HEADERS_RESET_DELTA : 0);
+    return true;
+}
+
+static bool read_body(void *context, const struct weir__node *node, const char *what, void *to)
+{
+    static const char *const choices[] = {"auto", "json", "problem", "none", NULL};
     static const enum weir_body bodies[] = {WEIR_BODY_AUTO, WEIR_BODY_JSON, WEIR_BODY_PROBLEM, WEIR_BODY_NONE};
-    static const char *const names[] = {"text"};
-    const struct weir__node *at[1];
+    static const struct weir__field fields[] = {
+        {"text", WEIR__FIELD_READ, WEIR__IN(struct weir__response, body_text), .read = read_text}};
+    struct weir__response *response = to;
     int word = 0;
     response->body_text = (weir_text){NULL, 0}; /* the default text belongs to the default kind */
     if (node->kind != WEIR__MAP) {
-        if (weir__field_choice(report, node, "body", choices, WEIR__COUNT(choices), &word))
-            response->body = bodies[word];
-        return;
+        if (!weir__field_choice(node, what, choices, &word))
+            return false;
+        response->body = bodies[word];
+        return true;
     }
-    if (!weir__native_pick(report, node, "body", names, WEIR__COUNT(names), at))
-        return;
     response->body = WEIR_BODY_TEXT;
-    if (at[0])
-        read_text(report, at[0], "text", &response->body_text);
-    else
-        weir__report_error(report, node->place, "body is auto, json, problem, none or { text: … }, not an empty map");
+    if (!node->first)
+        return weir__node_error(node, "body is auto, json, problem, none or { text: … }, not an empty map");
+    return weir__fields_read(node, what, WEIR__LIST_OF(fields), response, context);
 }
 
-void weir__native_response(struct weir__builder *builder, const struct weir__node *node,
-                           struct weir__response *response)
+void weir__native_response(const struct weir__node *node, struct weir__response *response)
 {
-    static const char *const names[] = {"status", "headers", "reset", "body", "message"};
-    static const char *const resets[] = {"epoch", "delta"};
-    struct weir__diagnostics *report = builder->report;
-    const struct weir__node *at[5];
-    int64_t status;
-    int reset = 0;
-
-    weir__native_pick(report, node, "response", names, WEIR__COUNT(names), at);
-    if (at[0] && weir__field_int(report, at[0], names[0], 400, 599, &status))
-        response->status = (int)status;
-    if (at[1])
-        response->headers = read_headers(report, at[1]) | (response->headers & WEIR_HEADERS_RESET_DELTA);
-    if (at[2] && weir__field_choice(report, at[2], names[2], resets, WEIR__COUNT(resets), &reset))
-        response->headers =
-            (response->headers & ~(unsigned)WEIR_HEADERS_RESET_DELTA) | (reset ? WEIR_HEADERS_RESET_DELTA : 0);
-    if (at[3])
-        read_body(report, at[3], response);
-    if (at[4])
-        read_text(report, at[4], names[4], &response->message);
+    static const struct weir__field fields[] = {
+        {"status", WEIR__FIELD_INT, WEIR__IN(struct weir__response, status), .min = 400, .max = 599},
+        {"headers", WEIR__FIELD_READ, WEIR__IN(struct weir__response, headers), .read = read_headers},
+        {"reset", WEIR__FIELD_READ, WEIR__IN(struct weir__response, headers), .read = read_reset},
+        {"body", WEIR__FIELD_READ, .read = read_body},
+        {"message", WEIR__FIELD_READ, WEIR__IN(struct weir__response, message), .read = read_text},
+    };
+    weir__fields_read(node, "response", WEIR__LIST_OF(fields), response, NULL);
 }
 
 /* ---- queue ---- */
 
 /* { max: 1000, max_bytes: 64MiB, max_age: 1h } */
-void weir__native_queue(struct weir__diagnostics *report, const struct weir__node *node, struct weir__deferral *queue)
+void weir__native_queue(const struct weir__node *node, struct weir__deferral *queue)
 {
-    static const char *const names[] = {"max", "max_bytes", "max_age"};
-    const struct weir__node *at[3];
-    struct weir__parsed_window age;
-    weir__native_pick(report, node, "queue", names, WEIR__COUNT(names), at);
-    if (at[0])
-        weir__field_int(report, at[0], names[0], 1, INT32_MAX, &queue->max);
-    if (at[1])
-        weir__field_size(report, at[1], names[1], INT64_C(1) << 10, &queue->max_bytes);
-    if (at[2] && weir__field_window(report, at[2], names[2], &age))
-        queue->max_age_ms = age.ns < 1000000 ? 1 : age.ns / 1000000;
+    static const struct weir__field fields[] = {
+        {"max", WEIR__FIELD_INT, WEIR__IN(struct weir__deferral, max), .min = 1, .max = INT32_MAX},
+        {"max_bytes", WEIR__FIELD_SIZE, WEIR__IN(struct weir__deferral, max_bytes), .min = INT64_C(1) << 10},
+        {"max_age", WEIR__FIELD_AGE, WEIR__IN(struct weir__deferral, max_age_ms)},
+    };
+    weir__fields_read(node, "queue", WEIR__LIST_OF(fields), queue, NULL);
 }
 
 /* ---- Overload: the scale ---- */
 
 #define FULL_PER_MILLE 1000
 #define ELASTIC_RANGE  100 /* per mille of load: below `while` an elastic limit grows to up_to over this range */
-
-/* ---- Scale ---- */
 
 int64_t weir__overload_scale(const struct weir__overload_policy *policy, uint32_t level, uint32_t throttle)
 {
@@ -195,101 +180,67 @@ _Static_assert(INT64_C(100) * FULL_PER_MILLE * 100 * ELASTIC_RANGE == WEIR__SCAL
 
 /* ---- Parsing ---- */
 
-static bool read_share(struct weir__diagnostics *report, const struct weir__node *node, const char *what, int least,
-                       int most, int *value)
+static void read_elastic(const struct weir__node *node, struct weir__overload_policy *to)
 {
-    if (!weir__field_percent(report, node, what, value))
-        return false;
-    if (*value >= least && *value <= most)
-        return true;
-    return weir__report_error(report, node->place, "%s is %d%% to %d%%, not %d%%", what, least, most, *value);
+    static const struct weir__field fields[] = {
+        {"up_to", WEIR__FIELD_PERCENT, WEIR__IN(struct weir__overload_policy, up_to), .min = 101,
+         .max = WEIR__PERCENT_MAX},
+        {"while", WEIR__FIELD_PERCENT, WEIR__IN(struct weir__overload_policy, below), .min = 1, .max = 100},
+    };
+    to->below = 70;
+    if (!weir__fields_read(node, "elastic", WEIR__LIST_OF(fields), to, NULL))
+        to->up_to = 0;
+    else if (!to->up_to)
+        weir__node_error(node, "up_to is missing: how much may the limit grow, in per cent of the limit?");
 }
 
-static void read_elastic(struct weir__diagnostics *report, const struct weir__node *node,
-                         struct weir__overload_policy *to)
+static void read_adaptive(const struct weir__node *node, struct weir__overload_policy *to)
 {
-    static const char *const names[] = {"up_to", "while"};
-    const struct weir__node *at[2];
-    int up_to = 0, below = 70;
-    if (!weir__native_pick(report, node, "elastic", names, WEIR__COUNT(names), at))
-        return;
-    if (!at[0])
-        weir__report_error(report, node->place,
-                           "up_to is missing: how much may the limit grow, in per cent of the limit?");
-    else if (read_share(report, at[0], "up_to", 101, WEIR__PERCENT_MAX, &up_to) &&
-             (!at[1] || read_share(report, at[1], "while", 1, 100, &below))) {
-        to->up_to = (uint16_t)up_to;
-        to->below = (uint16_t)below;
-    }
-}
-
-static void read_adaptive(struct weir__diagnostics *report, const struct weir__node *node,
-                          struct weir__overload_policy *to)
-{
-    static const char *const names[] = {"min", "max"};
-    const struct weir__node *at[2];
-    int min = 0, max = 100;
-    if (!weir__native_pick(report, node, "adaptive", names, WEIR__COUNT(names), at))
-        return;
-    if (!at[0])
-        weir__report_error(report, node->place, "min is missing: the limit under overload, in per cent of the limit");
-    else if (read_share(report, at[0], "min", 1, WEIR__PERCENT_MAX, &min) &&
-             (!at[1] || read_share(report, at[1], "max", 1, WEIR__PERCENT_MAX, &max))) {
-        if (min >= max) {
-            weir__report_error(report, at[0]->place, "min must be less than max, which is %d%%", max);
-            return;
-        }
-        to->min = (uint16_t)min;
-        to->max = (uint16_t)max;
-    }
+    static const struct weir__field fields[] = {
+        {"min", WEIR__FIELD_PERCENT, WEIR__IN(struct weir__overload_policy, min), .min = 1, .max = WEIR__PERCENT_MAX},
+        {"max", WEIR__FIELD_PERCENT, WEIR__IN(struct weir__overload_policy, max), .min = 1, .max = WEIR__PERCENT_MAX},
+    };
+    to->max = 100;
+    bool good = weir__fields_read(node, "adaptive", WEIR__LIST_OF(fields), to, NULL);
+    if (good && !to->min)
+        good = weir__node_error(node, "min is missing: the limit under overload, in per cent of the limit");
+    else if (good && to->min >= to->max)
+        good = weir__node_error(weir__node_get(node, "min"), "min must be less than max, which is %d%%", to->max);
+    if (!good)
+        to->max = 0;
 }
 
 /* A class, or a number: of several rules that deny, the one with the highest number is reported. */
-static void read_priority(struct weir__diagnostics *report, const struct weir__node *node, struct weir__rule *rule)
+static void read_priority(const struct weir__node *node, struct weir__rule *rule)
 {
-    static const char *const classes[] = {"critical", "high", "normal", "low"};
+    static const char *const classes[] = {"critical", "high", "normal", "low", NULL};
     int64_t number = 0;
     int word = 0;
-    char first = node->kind == WEIR__SCALAR && node->text.len ? node->text.data[0] : 0;
-    if ((first < 'a' || first > 'z') && (first < 'A' || first > 'Z')) {
-        if (weir__field_int(report, node, "priority", INT32_MIN, INT32_MAX, &number))
+    if (node->kind != WEIR__SCALAR || !weir__is_letter(node->text.data[0])) {
+        if (weir__field_int(node, "priority", INT32_MIN, INT32_MAX, &number))
             rule->priority = (int)number;
-        return;
+    } else if (weir__field_choice(node, "priority", classes, &word)) {
+        rule->overload.has_class = true;
+        rule->overload.class = (enum weir_priority)word;
     }
-    if (!weir__field_choice(report, node, "priority", classes, WEIR__COUNT(classes), &word))
-        return;
-    rule->overload.has_class = true;
-    rule->overload.class = (enum weir_priority)word;
 }
 
-void weir__native_overload(struct weir__builder *builder, const struct weir__overload_nodes *nodes,
-                           struct weir__rule *rule)
+void weir__native_overload(const struct weir__overload_nodes *nodes, struct weir__rule *rule)
 {
-    struct weir__diagnostics *report = builder->report;
-    int reserve = 0;
+    static const struct weir__field reserve = {"reserve", WEIR__FIELD_PERCENT,
+                                               WEIR__IN(struct weir__rule, overload.reserve), .min = 1, .max = 99};
     if (nodes->priority)
-        read_priority(report, nodes->priority, rule);
+        read_priority(nodes->priority, rule);
     if (nodes->elastic)
-        read_elastic(report, nodes->elastic, &rule->overload);
+        read_elastic(nodes->elastic, &rule->overload);
     if (nodes->adaptive)
-        read_adaptive(report, nodes->adaptive, &rule->overload);
-    if (nodes->reserve && read_share(report, nodes->reserve, "reserve", 1, 99, &reserve))
-        rule->overload.reserve = (uint8_t)reserve;
+        read_adaptive(nodes->adaptive, &rule->overload);
+    if (nodes->reserve)
+        weir__field_read(&reserve, nodes->reserve, rule, NULL);
     if (nodes->priority && rule->shadow && rule->overload.has_class)
-        weir__report_warning(report, nodes->priority->place, "priority has no effect in a shadow rule");
+        weir__node_warning(nodes->priority, "priority has no effect in a shadow rule");
     else if (nodes->reserve && rule->overload.has_class && rule->overload.class == WEIR_CRITICAL)
-        weir__report_warning(report, nodes->reserve->place,
-                             "the reserve has no effect: every request of this rule is critical");
-}
-
-bool weir__native_reserve(struct weir__diagnostics *report, const struct weir__overload_nodes *nodes,
-                          enum weir_algorithm algorithm)
-{
-    if (!nodes->reserve || (algorithm != WEIR_TOKEN_BUCKET && algorithm != WEIR_LEAKY_BUCKET))
-        return true;
-    return weir__report_error(report, nodes->reserve->name->place,
-                              "token and leaky buckets cannot have a reserve; use fixed_window, sliding_window_log, "
-                              "sliding_window_counter or concurrency");
+        weir__node_warning(nodes->reserve, "the reserve has no effect: every request of this rule is critical");
 }
 
 /* ---- Scaled limits ---- */
@@ -301,8 +252,7 @@ static int64_t scaled(int64_t units, int64_t scale)
 }
 
 /* The limit at a scale, checked as if it were written in the rule. */
-static bool limit_at(struct weir__diagnostics *report, const struct weir__node *field, const weir_params *params,
-                     int64_t scale, weir_limit *limit)
+static bool limit_at(const struct weir__node *field, const weir_params *params, int64_t scale, weir_limit *limit)
 {
     weir_params there = *params;
     there.limit = scaled(params->limit, scale);
@@ -310,8 +260,8 @@ static bool limit_at(struct weir__diagnostics *report, const struct weir__node *
     int error = weir_limit_init(limit, &there);
     if (!error)
         return true;
-    return weir__report_error(report, field->name->place, "%s: a limit of %lld is too much: %s", field->name->text.data,
-                              (long long)there.limit, weir_strerror(error));
+    return weir__node_error(field->name, "%s: a limit of %lld is too much: %s", field->name->text.data,
+                            (long long)there.limit, weir_strerror(error));
 }
 
 bool weir__native_scaled_limit(struct weir__builder *builder, const struct weir__overload_nodes *nodes,
@@ -324,10 +274,9 @@ bool weir__native_scaled_limit(struct weir__builder *builder, const struct weir_
     ceiling = weir__arena_take(&builder->set->arena, sizeof *ceiling);
     if (!ceiling)
         return false;
-    if (!limit_at(builder->report, nodes->elastic ? nodes->elastic : nodes->adaptive, params,
+    if (!limit_at(nodes->elastic ? nodes->elastic : nodes->adaptive, params,
                   weir__overload_scale(policy, 0, FULL_PER_MILLE), ceiling) ||
-        (nodes->adaptive &&
-         !limit_at(builder->report, nodes->adaptive, params, weir__overload_scale(policy, UINT32_MAX, 0), &floor)))
+        (nodes->adaptive && !limit_at(nodes->adaptive, params, weir__overload_scale(policy, UINT32_MAX, 0), &floor)))
         return false;
     weir__limit_init_scaled(ceiling, ceiling);
     weir__limit_init_scaled(&quota->limit, ceiling);

@@ -9,10 +9,10 @@ struct segment {
 /* A node some of whose children are still to be tried. */
 struct fork {
     uint32_t depth, node;
-    uint32_t star;    /* the child, until it has been tried */
-    uint32_t head;    /* the next length of a head */
-    uint32_t partial; /* the next segment with the current head */
-    uint32_t skip;    /* the length of that */
+    uint32_t skip;                            /* the length of the current head */
+    const struct weir__path_node *star;       /* the child, until it has been tried */
+    const struct weir__path_link *head;       /* the next length of a head */
+    const struct weir__path_partial *partial; /* the next segment with the current head */
 };
 
 struct search {
@@ -59,12 +59,10 @@ static inline void add(struct weir__found *found, uint32_t rule)
         insert(found, rule);
 }
 
-static inline void add_list(const struct search *search, uint32_t link)
+static inline void add_list(const struct search *search, const struct weir__path_link *link)
 {
-    const struct weir__path_link *links = search->paths->links;
-
-    for (; link; link = links[link].next)
-        add(search->found, links[link].value);
+    for (; link; link = link->next)
+        add(search->found, link->value);
 }
 
 /* The rest of the path after its first `depth` segments. */
@@ -92,33 +90,31 @@ static inline const struct segment *segment_at(struct search *search, uint32_t d
     return segment;
 }
 
-/* The next child of a fork that the path leads to, or 0. */
-static uint32_t next_child(struct search *search, struct fork *fork)
+/* The next child of a fork that the path leads to, or NULL. */
+static const struct weir__path_node *next_child(struct search *search, struct fork *fork)
 {
-    const struct weir__paths *paths = search->paths;
     weir_text text = search->segments[fork->depth].text;
-    uint32_t star = fork->star;
+    const struct weir__path_node *star = fork->star;
 
-    fork->star = 0;
+    fork->star = NULL;
     if (star)
         return star;
     for (;;) {
-        while (fork->partial) {
-            const struct weir__path_partial *partial = &paths->partials[fork->partial];
+        for (const struct weir__path_partial *partial; (partial = fork->partial);) {
             weir_text rest = {text.data + fork->skip, text.len - fork->skip};
             fork->partial = partial->next;
             if (partial->rest.len == 1 || weir__glob_match(partial->rest, rest, true, false))
                 return partial->child;
         }
         if (!fork->head)
-            return 0;
-        const struct weir__path_link *head = &paths->links[fork->head];
-        fork->head = head->next;
-        fork->skip = head->value;
-        if (head->value <= text.len) {
-            weir_text label = {text.data, head->value};
+            return NULL;
+        fork->skip = fork->head->value;
+        fork->head = fork->head->next;
+        if (fork->skip <= text.len) {
+            weir_text label = {text.data, fork->skip};
             fork->partial =
-                weir__label_slot(&paths->map, WEIR__LABEL_HEADS + fork->node, label, weir__label_hash(label))->value;
+                weir__label_slot(&search->paths->map, WEIR__LABEL_HEADS + fork->node, label, weir__label_hash(label))
+                    ->value;
         }
     }
 }
@@ -134,33 +130,31 @@ static inline bool visit(struct search *search, const struct weir__path_node *no
         add_list(search, node->below);
     else if (rest.len == 0)
         add_list(search, node->here);
-    for (uint32_t i = node->tails; i; i = search->paths->tails[i].next)
-        if (weir__pattern_match(&search->paths->tails[i].pattern, rest, NULL))
-            add(search->found, search->paths->tails[i].rule);
+    for (const struct weir__path_tail *tail = node->tails; tail; tail = tail->next)
+        if (weir__pattern_match(&tail->pattern, rest, NULL))
+            add(search->found, tail->rule);
     return more && (node->labels || node->star || node->heads);
 }
 
 /* Visits the nodes of one tree that the path matches, each at most once. */
-static void walk(struct search *search, uint32_t root)
+static void walk(struct search *search, const struct weir__path_node *node)
 {
-    const struct weir__paths *paths = search->paths;
     struct fork forks[WEIR__PATH_DEPTH]; /* one a depth at most: those before are on the way here */
     size_t fork_count = 0;
-    uint32_t at = root, depth = 0;
+    uint32_t depth = 0;
 
-    add_list(search, paths->nodes[root].always);
+    add_list(search, node->always);
     if (search->path.len > 0)
-        add_list(search, paths->nodes[root].present);
+        add_list(search, node->present);
     for (;;) {
-        const struct weir__path_node *node = &paths->nodes[at];
-        uint32_t child = 0;
+        const struct weir__path_node *child = NULL;
         if (visit(search, node, depth)) {
             const struct segment *segment = segment_at(search, depth);
             if (node->star || node->heads)
                 forks[fork_count++] =
-                    (struct fork){.depth = depth, .node = at, .star = node->star, .head = node->heads};
+                    (struct fork){.depth = depth, .node = node->number, .star = node->star, .head = node->heads};
             if (node->labels)
-                child = weir__label_slot(&paths->map, at, segment->text, segment->hash)->value;
+                child = weir__label_slot(&search->paths->map, node->number, segment->text, segment->hash)->value;
         }
         while (!child && fork_count > 0) {
             depth = forks[fork_count - 1].depth;
@@ -170,7 +164,7 @@ static void walk(struct search *search, uint32_t root)
         }
         if (!child)
             return;
-        at = child;
+        node = child;
         depth++;
     }
 }
@@ -188,7 +182,8 @@ static void walk_hosts(struct search *search, weir_text host)
         lower[i] = (char)weir__lower(tail[i]);
     if (host.len <= paths->host_max) {
         weir_text label = {lower, len};
-        uint32_t root = weir__label_slot(&paths->map, WEIR__LABEL_HOSTS, label, weir__label_hash(label))->value;
+        const struct weir__path_node *root =
+            weir__label_slot(&paths->map, WEIR__LABEL_HOSTS, label, weir__label_hash(label))->value;
         if (root)
             walk(search, root);
     }
@@ -196,7 +191,8 @@ static void walk_hosts(struct search *search, weir_text host)
         weir_text label = {lower + i, len - i};
         if (lower[i] != '.')
             continue;
-        uint32_t root = weir__label_slot(&paths->map, WEIR__LABEL_SUFFIXES, label, weir__label_hash(label))->value;
+        const struct weir__path_node *root =
+            weir__label_slot(&paths->map, WEIR__LABEL_SUFFIXES, label, weir__label_hash(label))->value;
         if (root)
             walk(search, root);
     }
@@ -222,17 +218,16 @@ void weir__paths_find_more(const struct weir__paths *paths, weir_text host, weir
     search.path = path.len ? path : WEIR__TEXT("");
     search.found = found;
     search.known = 0;
-    walk(&search, 0);
+    walk(&search, paths->any_host);
     if (paths->host_max + paths->suffix_max > 0 && host.len > 0)
         walk_hosts(&search, host);
-    for (size_t i = 0; i < paths->host_count; i++)
-        if (weir__pattern_match(&paths->hosts[i].pattern, host, NULL))
-            walk(&search, paths->hosts[i].root);
+    for (const struct weir__path_host *one = paths->hosts; one; one = one->next)
+        if (weir__pattern_match(&one->pattern, host, NULL))
+            walk(&search, one->root);
 }
 
 /* The rules found by weir__paths_few. */
 struct path_matches {
-    const struct weir__path_link *links;
     uint32_t *rules;
     size_t count, max;
 };
@@ -254,26 +249,25 @@ static bool insert_few(struct path_matches *few, uint32_t rule)
 }
 
 /* Adds a list of rules. False: too many. */
-static inline bool add_few(struct path_matches *few, uint32_t link)
+static inline bool add_few(struct path_matches *few, const struct weir__path_link *link)
 {
-    for (; link; link = few->links[link].next) {
-        uint32_t rule = few->links[link].value;
+    for (; link; link = link->next) {
         if (few->count == 0)
-            few->rules[few->count++] = rule;
-        else if (!insert_few(few, rule))
+            few->rules[few->count++] = link->value;
+        else if (!insert_few(few, link->value))
             return false;
     }
     return true;
 }
 
-/* The child of a node for the next segment, or 0; *at moves past the segment. */
-static inline uint32_t next_node(const struct weir__paths *paths, const struct weir__path_node *node, const char **at,
-                                 const char *end)
+/* The child of a node for the next segment, or NULL; *at moves past the segment. */
+static inline const struct weir__path_node *
+next_node(const struct weir__paths *paths, const struct weir__path_node *node, const char **at, const char *end)
 {
     const char *start = *at + 1, *slash = memchr(start, '/', (size_t)(end - start));
     *at = slash ? slash : end;
     weir_text label = {start, (size_t)(*at - start)};
-    return weir__label_slot(&paths->map, (uint32_t)(node - paths->nodes), label, weir__label_hash(label))->value;
+    return weir__label_slot(&paths->map, node->number, label, weir__label_hash(label))->value;
 }
 
 /*
@@ -303,10 +297,9 @@ static __attribute__((noinline)) size_t find_few_normal(const struct weir__paths
 __attribute__((hot)) size_t weir__paths_few(const struct weir__paths *paths, weir_text path, uint32_t *rules,
                                             size_t max)
 {
-    const struct weir__path_node *node = paths->nodes;
+    const struct weir__path_node *node = paths->any_host;
     const char *at = path.data, *end = at + path.len;
-    struct path_matches few = {paths->links, rules, 0, max};
-    uint32_t child = 1;
+    struct path_matches few = {rules, 0, max};
     unsigned odd = paths->odd;
 
     if (odd && path.len > 1 &&
@@ -315,11 +308,10 @@ __attribute__((hot)) size_t weir__paths_few(const struct weir__paths *paths, wei
     if (!paths->straight || path.len == 0 || !add_few(&few, node->always) || !add_few(&few, node->present))
         return 0;
     /* Down the tree, one segment a step. */
-    while (child && at < end && *at == '/') {
+    while (node && at < end && *at == '/') {
         if (!add_few(&few, node->below))
             return 0;
-        child = node->labels ? next_node(paths, node, &at, end) : 0;
-        node = &paths->nodes[child];
+        node = node->labels ? next_node(paths, node, &at, end) : NULL;
     }
-    return child && at == end && !add_few(&few, node->here) ? 0 : few.count;
+    return node && at == end && !add_few(&few, node->here) ? 0 : few.count;
 }

@@ -2,8 +2,7 @@
  * Memory layout of the path index, for its builder (paths_build.c) and its reader (paths.c).
  *
  * Patterns with common leading segments share nodes. A node stands for a consumed prefix of a path, up to but excluding
- * a '/' or the end. Children of all nodes are in one hash map, keyed by parent and segment. Everything is an array
- * indexed by number; 0 is "none".
+ * a '/' or the end. Children of all nodes are in one hash map, keyed by parent and segment.
  */
 #ifndef WEIR_RULES_PATHS_INDEX_H
 #define WEIR_RULES_PATHS_INDEX_H
@@ -27,10 +26,10 @@ struct weir__label_slot {
     const char *text;
     uint32_t len;
     uint32_t parent;
-    uint32_t value; /* 0: free */
+    void *value; /* a node, or the partial segments of a head; NULL: the slot is free */
 };
 
-/* From a parent and a label to a number. Open addressing, at most half full. */
+/* From a parent and a label to a node. Open addressing, at most half full. */
 struct weir__label_map {
     struct weir__label_slot *slots;
     size_t mask, count;
@@ -82,51 +81,52 @@ static inline struct weir__label_slot *weir__label_slot(const struct weir__label
 
     for (size_t i = hash & map->mask;; i = (i + 1) & map->mask) {
         struct weir__label_slot *slot = &map->slots[i];
-        if (slot->value == 0 || (slot->hash == hash && slot->parent == parent && slot->len == label.len &&
-                                 memcmp(slot->text, label.data, label.len) == 0))
+        if (!slot->value || (slot->hash == hash && slot->parent == parent && slot->len == label.len &&
+                             memcmp(slot->text, label.data, label.len) == 0))
             return slot;
     }
 }
 
 /* A list of rules, or of lengths. */
 struct weir__path_link {
-    uint32_t value, next;
+    uint32_t value;
+    const struct weir__path_link *next;
 };
 
 struct weir__path_node {
-    uint32_t labels;          /* how many children the map has */
-    uint32_t star;            /* the child for any one segment */
-    uint32_t heads;           /* links: the different lengths of the heads of partial segments such as "x-*" */
-    uint32_t here, below;     /* links: rules of paths that end here, and that go on with '/' */
-    uint32_t tails;           /* patterns that are compared with the rest of the path */
-    uint32_t always, present; /* links, of roots: rules for any path, and for any that is not empty */
+    uint32_t number;                                /* as a parent in the map */
+    uint32_t labels;                                /* how many children the map has */
+    struct weir__path_node *star;                   /* the child for any one segment */
+    const struct weir__path_link *heads;            /* the different lengths of the heads of segments such as "x-*" */
+    const struct weir__path_link *here, *below;     /* rules of paths that end here, and that go on with '/' */
+    const struct weir__path_link *always, *present; /* of roots: rules for any path, and for any that is not empty */
+    const struct weir__path_tail *tails;            /* patterns that are compared with the rest of the path */
 };
 
 /* A segment with stars and other characters, found by its head: the characters before the first star. */
 struct weir__path_partial {
     weir_text rest; /* from the star on */
-    uint32_t child, next;
+    struct weir__path_node *child;
+    const struct weir__path_partial *next;
 };
 
 struct weir__path_tail {
     struct weir__pattern pattern;
-    uint32_t rule, next;
+    uint32_t rule;
+    const struct weir__path_tail *next;
 };
 
 /* A host pattern that is compared with each request. */
 struct weir__path_host {
     struct weir__pattern pattern;
-    uint32_t root;
+    struct weir__path_node *root;
+    const struct weir__path_host *next;
 };
 
 struct weir__paths {
     struct weir__label_map map;
-    const struct weir__path_node *nodes; /* the first is the root for any host */
-    const struct weir__path_link *links;
-    const struct weir__path_partial *partials;
-    const struct weir__path_tail *tails;
+    struct weir__path_node *any_host; /* the root for any host */
     const struct weir__path_host *hosts;
-    size_t host_count;
     size_t host_max, suffix_max; /* the longest whole host and the longest suffix that the map has */
     uint8_t odd;                 /* all options of the entries' normal forms */
     uint8_t shared;              /* those of them that each entry with a path has */

@@ -8,8 +8,7 @@
 
 #define LINE_SHOWN 200 /* bytes of a line that are shown */
 
-/* Length of the line break at `at`, or 0. The same line breaks as in libyaml, so that line numbers agree. */
-static size_t line_break(const char *at, size_t left)
+size_t weir__line_break(const char *at, size_t left)
 {
     switch ((unsigned char)*at) {
     case '\n':
@@ -46,7 +45,7 @@ bool weir__place_find(struct weir__diagnostics *report, struct weir__place place
         i = report->found.offset;
     }
     while (line < place.line && i < text.len) {
-        size_t length = line_break(text.data + i, text.len - i);
+        size_t length = weir__line_break(text.data + i, text.len - i);
         line += length > 0;
         i += length ? length : 1;
     }
@@ -71,9 +70,9 @@ static const char *line_shown(struct weir__diagnostics *report, struct weir__pla
 
     if (!weir__place_find(report, place, &rest))
         return NULL;
-    if (place.line == 1 && rest.len >= 3 && memcmp(rest.data, "\xef\xbb\xbf", 3) == 0)
-        i = 3; /* a byte order mark has no column */
-    while (i < rest.len && !line_break(rest.data + i, rest.len - i)) {
+    if (place.line == 1 && weir__has_byte_order_mark(rest))
+        i = 3;
+    while (i < rest.len && !weir__line_break(rest.data + i, rest.len - i)) {
         uint32_t number = 0;
         size_t length = weir__utf8_decode(rest.data + i, rest.len - i, &number);
         bool as_is = length && weir__is_printable(number);
@@ -102,9 +101,9 @@ struct weir__place weir__place_at(const struct weir__diagnostics *report, uint32
         return (struct weir__place){source, 0, 0};
 
     weir_text text = of->text;
-    size_t i = text.len >= 3 && memcmp(text.data, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
+    size_t i = weir__has_byte_order_mark(text) ? 3 : 0;
     while (i < offset && i < text.len) {
-        size_t length = line_break(text.data + i, text.len - i);
+        size_t length = weir__line_break(text.data + i, text.len - i);
         if (length) {
             place.line++;
             place.column = 1;
@@ -184,4 +183,12 @@ const char *weir__report_nearest(const struct weir__diagnostics *report, weir_te
 {
     /* Suggestions cost time: only for errors that are shown. A file may have a million unknown words. */
     return report->diagnose && report->errors < WEIR__ERRORS_MAX ? weir__suggest(word, choices, count) : NULL;
+}
+
+const char *weir__report_meant(weir_text word, const char *const (*table)[2], size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (weir__text_listed(weir__text_of(table[i][1]), word))
+            return table[i][0];
+    return NULL;
 }

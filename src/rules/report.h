@@ -41,6 +41,11 @@ __attribute__((format(printf, 5, 6))) bool weir__report(struct weir__diagnostics
 /* The most similar of `choices`, or NULL. */
 const char *weir__report_nearest(const struct weir__diagnostics *report, weir_text word, const char *const *choices,
                                  size_t count);
+/*
+ * The word meant by one that other products, or people, use for it: the first of the table's pairs whose second part,
+ * a list such as "sec,second", has it in any case; or NULL.
+ */
+const char *weir__report_meant(weir_text word, const char *const (*table)[2], size_t count);
 #define weir__report_error(report, place, ...)   weir__report(report, WEIR_IS_ERROR, place, NULL, __VA_ARGS__)
 #define weir__report_warning(report, place, ...) weir__report(report, WEIR_IS_WARNING, place, NULL, __VA_ARGS__)
 #define weir__report_suggest(report, place, suggestion, ...)                                                           \
@@ -53,6 +58,15 @@ const char *weir__place_text(const struct weir__diagnostics *report, struct weir
                              size_t size);
 /* The line and column (in characters) of a byte of a source. */
 struct weir__place weir__place_at(const struct weir__diagnostics *report, uint32_t source, size_t offset);
+
+/* Length of the line break at `at`, or 0. The same line breaks as in libyaml, so that line numbers agree. */
+size_t weir__line_break(const char *at, size_t left);
+
+/* The mark has no column. */
+static inline bool weir__has_byte_order_mark(weir_text text)
+{
+    return text.len >= 3 && memcmp(text.data, "\xef\xbb\xbf", 3) == 0;
+}
 
 /* The source from the beginning of the place's line on; false if there is no such line. */
 bool weir__place_find(struct weir__diagnostics *report, struct weir__place place, weir_text *rest);

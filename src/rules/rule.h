@@ -118,14 +118,6 @@ static inline bool weir__list_is_empty(const struct weir__access_list *list)
     return !list->networks && !list->glob_count && !list->key_count;
 }
 
-/* The order of keys in a list, and of tiers: by length, then bytes. */
-static inline int weir__text_order(weir_text a, weir_text b)
-{
-    if (a.len != b.len)
-        return a.len < b.len ? -1 : 1;
-    return a.len ? memcmp(a.data, b.data, a.len) : 0;
-}
-
 /* True if a key is certainly listed, even if it was cut: for allow lists. */
 bool weir__list_has_key(const struct weir__access_list *list, weir_text key);
 /* True if a key may be listed, if it was cut: for block lists. */

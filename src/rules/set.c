@@ -3,9 +3,8 @@
 #include "algo/algo.h"
 #include "base/hash.h"
 
+#include <search.h>
 #include <stdlib.h>
-
-#define ROOM_FIRST 64 /* rules, or slots of a set of hashes: a power of two */
 
 struct weir__regex_list {
     const struct weir__regex *regex;
@@ -25,50 +24,10 @@ uint64_t weir__rule_id(weir_text name, bool shadow)
 
 /* ---- The builder ---- */
 
-/* Where a hash is, or would be. There is a free slot: the table is never full. */
-static size_t hash_slot(const uint64_t *slots, size_t slot_count, uint64_t hash)
+static int compare_rules(const void *x, const void *y)
 {
-    size_t at = hash & (slot_count - 1);
-    while (slots[at] && slots[at] != hash)
-        at = (at + 1) & (slot_count - 1);
-    return at;
-}
-
-bool weir__hashes_have(const struct weir__hashes *hashes, uint64_t hash)
-{
-    hash += hash == 0;
-    return hashes->slot_count && hashes->slots[hash_slot(hashes->slots, hashes->slot_count, hash)] == hash;
-}
-
-bool weir__hashes_add(struct weir__hashes *hashes, struct weir__arena *arena, uint64_t hash)
-{
-    hash += hash == 0;
-    if (weir__hashes_have(hashes, hash))
-        return false;
-    if (2 * (hashes->count + 1) > hashes->slot_count) {
-        size_t wider = hashes->slot_count ? 2 * hashes->slot_count : ROOM_FIRST;
-        uint64_t *slots = weir__arena_array(arena, wider, sizeof *slots);
-        if (!slots)
-            return false;
-        for (size_t i = 0; i < hashes->slot_count; i++)
-            if (hashes->slots[i])
-                slots[hash_slot(slots, wider, hashes->slots[i])] = hashes->slots[i];
-        hashes->slots = slots;
-        hashes->slot_count = wider;
-    }
-    hashes->slots[hash_slot(hashes->slots, hashes->slot_count, hash)] = hash;
-    hashes->count++;
-    return true;
-}
-
-/* The rule with this name, or NULL. Linear, so only for errors that are shown. */
-static const struct weir__rule *find_rule(const struct weir__builder *builder, const struct weir__rule *rule)
-{
-    for (size_t i = 0; i < builder->set->count && builder->report->errors <= WEIR__ERRORS_MAX; i++)
-        if (builder->set->rules[i]->shadow == rule->shadow &&
-            weir__text_equal(builder->set->rules[i]->name, rule->name))
-            return builder->set->rules[i];
-    return NULL;
+    const struct weir__rule *a = x, *b = y;
+    return a->shadow == b->shadow ? weir__text_order(a->name, b->name) : a->shadow - b->shadow;
 }
 
 /* Room for one more rule. False: no memory. */
@@ -77,7 +36,7 @@ static bool rules_grow(struct weir__builder *builder)
     weir_rules *set = builder->set;
     if (set->count < builder->rule_room)
         return true;
-    size_t room = builder->rule_room ? builder->rule_room * 2 : ROOM_FIRST;
+    size_t room = builder->rule_room ? builder->rule_room * 2 : 64;
     struct weir__rule **rules = weir__arena_array(&set->arena, room, sizeof(struct weir__rule *));
     if (!rules)
         return false;
@@ -104,13 +63,16 @@ bool weir__builder_add(struct weir__builder *builder, const struct weir__rule *r
     copy->index = (uint32_t)set->count;
     copy->id = weir__rule_id(rule->name, rule->shadow);
 
-    bool known = !weir__hashes_add(&builder->ids, &set->arena, copy->id);
-    const struct weir__rule *other = known ? find_rule(builder, rule) : NULL;
-    if (other) {
+    const struct weir__rule *const *first = tsearch(copy, &builder->names, compare_rules);
+    if (!first) {
+        set->arena.failed = true;
+        return false;
+    }
+    if (*first != copy) {
         char where[256];
-        return weir__report_error(builder->report, rule->place, "the name \"%.*s\" is taken by the %srule at %s",
-                                  (int)rule->name.len, rule->name.data, rule->shadow ? "shadow " : "",
-                                  weir__place_text(builder->report, other->place, where, sizeof where));
+        return weir__report_error(builder->report, rule->place, "the name \"%s\" is taken by the %srule at %s",
+                                  rule->name.data, rule->shadow ? "shadow " : "",
+                                  weir__place_text(builder->report, (*first)->place, where, sizeof where));
     }
     set->rules[set->count++] = copy;
     set->own_count += copy->match != NULL;
@@ -118,19 +80,16 @@ bool weir__builder_add(struct weir__builder *builder, const struct weir__rule *r
     return true;
 }
 
-const struct weir__regex *weir__builder_regex(struct weir__builder *builder, struct weir__place place, weir_text text,
-                                              bool nocase)
+const struct weir__regex *weir__builder_regex(struct weir__builder *builder, const struct weir__node *node,
+                                              weir_text text, bool nocase)
 {
     weir_rules *set = builder->set;
     if (builder->regex_count == WEIR__REGEXES_MAX) {
-        weir__report_error(builder->report, place, "more than %d regular expressions in one set", WEIR__REGEXES_MAX);
+        weir__node_error(node, "more than %d regular expressions in one set", WEIR__REGEXES_MAX);
         return NULL;
     }
     struct weir__regex_list *link = weir__arena_take(&set->arena, sizeof *link);
-    if (!link)
-        return NULL;
-    link->regex = weir__regex_compile(text, nocase, &set->arena, builder->report, place);
-    if (!link->regex)
+    if (!link || !(link->regex = weir__regex_compile(text, nocase, &set->arena, node->report, node->place)))
         return NULL;
     link->next = set->regexes;
     set->regexes = link;
@@ -139,7 +98,7 @@ const struct weir__regex *weir__builder_regex(struct weir__builder *builder, str
     return link->regex;
 }
 
-const weir_zone *weir__builder_zone(struct weir__builder *builder, struct weir__place place, weir_text name)
+const weir_zone *weir__builder_zone(struct weir__builder *builder, const struct weir__node *node, weir_text name)
 {
     weir_rules *set = builder->set;
     for (const struct weir__zone_list *known = set->zones; known; known = known->next)
@@ -147,23 +106,19 @@ const weir_zone *weir__builder_zone(struct weir__builder *builder, struct weir__
             return known->zone;
 
     struct weir__zone_list *link = weir__arena_take(&set->arena, sizeof *link);
-    weir_text copy = weir__arena_copy(&set->arena, name);
-    if (!link || !copy.data)
+    if (!link)
         return NULL;
-    /* A zero byte would cut the name short. */
-    int error =
-        memchr(copy.data, 0, copy.len) || !builder->open_zone ? WEIR_EZONE : builder->open_zone(copy.data, &link->zone);
+    int error = builder->open_zone ? builder->open_zone(name.data, &link->zone) : WEIR_EZONE;
     if (error && error != WEIR_EZONE) {
-        weir__report_error(builder->report, place, "there is no memory or no file descriptor left for the time zone");
+        weir__node_error(node, "there is no memory or no file descriptor left for the time zone");
         set->arena.failed = true; /* not an error of the rules */
         return NULL;
     }
     if (error) {
-        weir__report_error(builder->report, place, "there is no time zone \"%.*s\" in this system's database",
-                           (int)name.len, name.data);
+        weir__node_error(node, "there is no time zone \"%s\" in this system's database", name.data);
         return NULL;
     }
-    link->name = copy;
+    link->name = name;
     link->next = set->zones;
     set->zones = link;
     return link->zone;
@@ -189,39 +144,37 @@ const struct weir__node *weir__rules_weir_yaml(const struct weir__node *root)
 }
 
 /* Reports a weir.yaml that was given as a rule file. */
-static bool is_weir_yaml(struct weir__diagnostics *report, const struct weir__node *root)
+static bool is_weir_yaml(const struct weir__node *root)
 {
     const struct weir__node *member = weir__rules_weir_yaml(root);
     if (member)
-        weir__report_error(
-            report, member->name->place,
-            "this is a weir.yaml, which has %.*s, and not a rule file: weir serve --check checks it, and "
-            "the rules that it names",
-            (int)member->name->text.len, member->name->text.data);
+        weir__node_error(member->name,
+                         "this is a weir.yaml, which has %s, and not a rule file: weir serve --check checks it, and "
+                         "the rules that it names",
+                         member->name->text.data);
     return member != NULL;
 }
 
 /* Reports a root that is no map or of another kind of file (then false), words that are of neither dialect, and a
  * mixture of the two. */
-static bool check_root(struct weir__diagnostics *report, const struct weir__node *root)
+static bool check_root(const struct weir__node *root)
 {
     static const char *const names[] = {"rules",     "identity", "allow",  "block",      "response",
                                         "normalize", "domains",  "domain", "descriptors"};
     enum { OWN = 7, ALL = 9 };
     if (root->kind != WEIR__MAP)
-        return weir__report_error(report, root->place, "a rule file is a map with rules or with a domain, not %s",
-                                  weir__node_is(root));
+        return weir__node_error(root, "a rule file is a map with rules or with a domain, not %s", weir__node_is(root));
     if (!has_domain(root)) {
-        if (is_weir_yaml(report, root))
+        if (is_weir_yaml(root))
             return false;
-        weir__field_names(report, root, "a rule file", names, ALL);
+        weir__field_names(root, "a rule file", names, ALL);
         return true;
     }
     for (size_t i = 0; i < OWN; i++) {
         const struct weir__node *own = weir__node_get(root, names[i]);
         if (own)
-            weir__report_error(report, own->name->place,
-                               "%s is of the native dialect, but this file has a domain: use two files", names[i]);
+            weir__node_error(own->name, "%s is of the native dialect, but this file has a domain: use two files",
+                             names[i]);
     }
     return true;
 }
@@ -231,12 +184,11 @@ static void read_domains(struct weir__builder *builder, const struct weir__node 
 {
     const struct weir__node *domains = weir__node_get(root, "domains");
     if (domains && domains->kind != WEIR__LIST) {
-        weir__report_error(builder->report, domains->place, "domains is a list of files of descriptors, not %s",
-                           weir__node_is(domains));
+        weir__node_error(domains, "domains is a list of files of descriptors, not %s", weir__node_is(domains));
         return;
     }
     for (const struct weir__node *domain = domains ? domains->first : NULL; domain; domain = domain->next)
-        if (check_root(builder->report, domain))
+        if (check_root(domain))
             weir__descriptors_read(builder, domain);
 }
 
@@ -250,7 +202,7 @@ static void read_all(struct weir__builder *builder)
         return;
     for (uint32_t i = 0; i < report->source_count; i++) {
         const struct weir__node *root = weir__yaml_read(i, &builder->set->arena, report);
-        if (!root || !check_root(report, root))
+        if (!root || !check_root(root))
             continue;
         roots[i] = root;
         weir__native_form(builder, root);
@@ -393,8 +345,10 @@ int weir__rules_compile(struct weir__diagnostics *report, const struct weir__sur
     made->close_zone = around ? around->close_zone : NULL;
 
     read_all(&builder);
-    if (!report->errors && !made->arena.failed && !made->count && !made->domains && !builder.allow_place.line &&
-        !builder.block_place.line) {
+    weir__tree_free(builder.names);
+    weir__tree_free(builder.descriptor_names);
+    if (!report->errors && !made->arena.failed && !made->count && !made->domains &&
+        !builder.sections[WEIR__ALLOW].line && !builder.sections[WEIR__BLOCK].line) {
         /* An empty list is intended, e.g. by a rules service whose last rule was withdrawn. */
         if (builder.none_place.line)
             weir__report_warning(report, builder.none_place, "there are no rules: everything passes");

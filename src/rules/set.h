@@ -39,16 +39,8 @@ struct weir_rules {
     void (*close_zone)(weir_zone *zone);
 };
 
-/* A set of hashes, to find duplicate names. */
-struct weir__hashes {
-    uint64_t *slots; /* 0: free; a power of two, at most half full */
-    size_t slot_count, count;
-};
-
-/* True if the set has the hash. */
-bool weir__hashes_have(const struct weir__hashes *hashes, uint64_t hash);
-/* False: it was there already, or there is no memory. */
-bool weir__hashes_add(struct weir__hashes *hashes, struct weir__arena *arena, uint64_t hash);
+/* What only one of the documents of a set may have. */
+enum weir__section { WEIR__NORMALIZE, WEIR__IDENTITY, WEIR__RESPONSE, WEIR__ALLOW, WEIR__BLOCK, WEIR__SECTIONS };
 
 /* A set under construction, to which the dialects' readers add. */
 struct weir__builder {
@@ -56,10 +48,10 @@ struct weir__builder {
     struct weir__diagnostics *report;
     size_t rule_room; /* of set->rules */
     int (*open_zone)(const char *name, weir_zone **zone);
-    struct weir__hashes ids; /* of the rules, to find duplicate names */
-    /* Where they were given; line 0: not yet. */
-    struct weir__place identity_place, response_place, allow_place, block_place, normalize_place;
-    struct weir__place none_place; /* of a list without rules */
+    void *names;                                 /* tree of the rules, to find duplicate names */
+    void *descriptor_names;                      /* tree of the names that descriptors have given their rules */
+    struct weir__place sections[WEIR__SECTIONS]; /* where they were given; line 0: not yet */
+    struct weir__place none_place;               /* of a list without rules */
     size_t regex_count;
     bool full; /* more than WEIR__RULES_MAX rules, which was reported */
 };
@@ -67,10 +59,10 @@ struct weir__builder {
 /* Adds a rule. Sets index and id, reports a double name with both places. False: not added. */
 bool weir__builder_add(struct weir__builder *builder, const struct weir__rule *rule);
 /* A regular expression that lives as long as the set. */
-const struct weir__regex *weir__builder_regex(struct weir__builder *builder, struct weir__place place, weir_text text,
-                                              bool nocase);
+const struct weir__regex *weir__builder_regex(struct weir__builder *builder, const struct weir__node *node,
+                                              weir_text text, bool nocase);
 /* A time zone that lives as long as the set; NULL after an error, which was reported. */
-const weir_zone *weir__builder_zone(struct weir__builder *builder, struct weir__place place, weir_text name);
+const weir_zone *weir__builder_zone(struct weir__builder *builder, const struct weir__node *node, weir_text name);
 
 /* Reads `normalize`, which `identity` may need: of all documents before weir__native_basis of any. */
 void weir__native_form(struct weir__builder *builder, const struct weir__node *root);
@@ -109,8 +101,7 @@ bool weir__algorithm_read(struct weir__builder *builder, const struct weir__limi
                           const struct weir__parsed_window *window, enum weir__dialect dialect, weir_params *params);
 
 /* Initialises the limit from complete params. Values that the core refuses are reported at their field. */
-bool weir__algorithm_make(struct weir__builder *builder, const struct weir__limit_nodes *nodes,
-                          const weir_params *params, weir_limit *limit);
+bool weir__algorithm_make(const struct weir__limit_nodes *nodes, const weir_params *params, weir_limit *limit);
 
 /* True for a limit of requests in flight, which has a lease and no window. */
 bool weir__algorithm_is_concurrency(const struct weir__limit_nodes *nodes);

@@ -1,8 +1,9 @@
 /* Builds the tree from the events of libyaml, without recursion, and rewords its messages; writes nodes as JSON. */
+#define _GNU_SOURCE /* tdestroy */
 #include "rules/yaml.h"
 #include "base/json_writer.h"
 
-#include <stdlib.h>
+#include <search.h>
 #include <yaml.h>
 
 /* ---- Messages of libyaml, reworded: the correction, at the place of the mistake ---- */
@@ -191,11 +192,6 @@ struct open {
     struct weir__node *name; /* of a map: the key whose value comes next; NULL: a key comes next */
 };
 
-/* A key and, of a duplicate, the first occurrence. */
-struct key {
-    const struct weir__node *name, *first;
-};
-
 struct yaml_reading {
     yaml_parser_t parser;
     uint32_t source;
@@ -204,10 +200,8 @@ struct yaml_reading {
     struct open stack[WEIR__YAML_DEPTH];
     int depth;
     struct weir__node *root;
-    bool document;    /* has begun */
-    bool stopped;     /* at the end, or at something that cannot be read past */
-    struct key *keys; /* room to find duplicates in */
-    size_t key_room;
+    bool document; /* has begun */
+    bool stopped;  /* at the end, or at something that cannot be read past */
 };
 
 static void stop_without_memory(struct yaml_reading *r)
@@ -218,69 +212,35 @@ static void stop_without_memory(struct yaml_reading *r)
 
 /* ---- Duplicates ---- */
 
-static int compare_places(const struct weir__node *a, const struct weir__node *b)
+static void keep(void *key)
 {
-    if (a->place.line != b->place.line)
-        return a->place.line < b->place.line ? -1 : 1;
-    return (a->place.column > b->place.column) - (a->place.column < b->place.column);
+    (void)key;
 }
 
-/* By text, then in the order of the file. */
-static int compare_names(const void *x, const void *y)
+void weir__tree_free(void *root)
 {
-    const struct weir__node *a = ((const struct key *)x)->name, *b = ((const struct key *)y)->name;
-    if (a->text.len != b->text.len)
-        return a->text.len < b->text.len ? -1 : 1;
-    int order = memcmp(a->text.data, b->text.data, a->text.len);
-    return order ? order : compare_places(a, b);
+    tdestroy(root, keep);
 }
 
-static int compare_keys(const void *x, const void *y)
+static int compare_names(const void *a, const void *b)
 {
-    return compare_places(((const struct key *)x)->name, ((const struct key *)y)->name);
+    return weir__text_order(((const struct weir__node *)a)->text, ((const struct weir__node *)b)->text);
 }
 
-static bool make_key_room(struct yaml_reading *r, size_t count)
-{
-    if (count <= r->key_room)
-        return true;
-    free(r->keys);
-    r->key_room = count < 64 ? 64 : count * 2;
-    r->keys = malloc(r->key_room * sizeof *r->keys);
-    if (r->keys)
-        return true;
-    r->key_room = 0;
-    return false;
-}
-
-/* Reports duplicate keys. Sorting finds them in n log n for any keys. */
+/* Reports duplicate keys. A tree finds them in n log n for any keys. */
 static void check_doubles(struct yaml_reading *r, const struct weir__node *map)
 {
-    size_t count = 0, doubles = 0;
-
-    if (map->count < 2)
-        return;
-    if (!make_key_room(r, map->count)) {
-        stop_without_memory(r);
-        return;
+    void *names = NULL;
+    char shown[WEIR__SHOWN];
+    for (const struct weir__node *member = map->first; member && !r->stopped; member = member->next) {
+        const struct weir__node *name = member->name, *const *first = tsearch(name, &names, compare_names);
+        if (!first)
+            stop_without_memory(r);
+        else if (*first != name)
+            weir__node_error(name, "\"%s\" is here a second time: it is already on line %u",
+                             weir__printable(name->text, shown, sizeof shown), (*first)->place.line);
     }
-    for (const struct weir__node *member = map->first; member; member = member->next)
-        r->keys[count++] = (struct key){member->name, NULL};
-    qsort(r->keys, count, sizeof *r->keys, compare_names);
-
-    const struct weir__node *first = r->keys[0].name;
-    for (size_t i = 1; i < count; i++) {
-        if (weir__text_equal(r->keys[i].name->text, first->text))
-            r->keys[doubles++] = (struct key){r->keys[i].name, first};
-        else
-            first = r->keys[i].name;
-    }
-    qsort(r->keys, doubles, sizeof *r->keys, compare_keys);
-    for (size_t i = 0; i < doubles; i++) {
-        char shown[WEIR__SHOWN];
-        weir__report_error(r->report, r->keys[i].name->place, "\"%s\" is here a second time: it is already on line %u",
-                           weir__printable(r->keys[i].name->text, shown, sizeof shown), r->keys[i].first->place.line);
-    }
+    weir__tree_free(names);
 }
 
 /* ---- Nodes ---- */
@@ -294,6 +254,7 @@ static struct weir__node *node_new(struct yaml_reading *r, enum weir__node_kind 
         return NULL;
     }
     node->kind = kind;
+    node->report = r->report;
     node->place = place_of_mark(r->source, event->start_mark);
     node->end = place_of_mark(r->source, event->end_mark);
     if (kind == WEIR__SCALAR) {
@@ -345,14 +306,14 @@ static void check_extras(struct yaml_reading *r, const yaml_event_t *event, cons
                            "tags (!name) are not supported; leave it out, or put text that begins with '!' in quotes");
 }
 
-static void check_key(struct yaml_reading *r, const struct weir__node *node)
+static void check_key(const struct weir__node *node)
 {
     if (node->quoted)
         return;
     if (weir__text_is(node->text, "<<"))
-        weir__report_error(r->report, node->place, "merges (<<) are not supported; write the fields out");
+        weir__node_error(node, "merges (<<) are not supported; write the fields out");
     else if (node->text.len == 0)
-        weir__report_error(r->report, node->place, "there is no key before the ':'");
+        weir__node_error(node, "there is no key before the ':'");
 }
 
 static void read_scalar(struct yaml_reading *r, const yaml_event_t *event)
@@ -368,9 +329,9 @@ static void read_scalar(struct yaml_reading *r, const yaml_event_t *event)
         return;
     node->quoted = !plain;
     if (memchr(node->text.data, 0, text.len + 1) != node->text.data + text.len)
-        weir__report_error(r->report, node->place, "a zero byte (\\0) is not allowed in a text");
+        weir__node_error(node, "a zero byte (\\0) is not allowed in a text");
     if (key_is_next(r))
-        check_key(r, node);
+        check_key(node);
     node_place(r, node);
 }
 
@@ -508,7 +469,7 @@ const struct weir__node *weir__yaml_read(uint32_t source, struct weir__arena *ar
     if (has_tag_directive(report, source, text))
         return NULL;
     /* libyaml would count a byte order mark as a column, and find the second line indented differently. */
-    size_t skipped = text.len >= 3 && memcmp(text.data, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
+    size_t skipped = weir__has_byte_order_mark(text) ? 3 : 0;
     if (yaml_parser_initialize(&r.parser)) {
         yaml_parser_set_input_string(&r.parser, (const unsigned char *)text.data + skipped, text.len - skipped);
         yaml_parser_set_encoding(&r.parser, YAML_UTF8_ENCODING);
@@ -517,8 +478,6 @@ const struct weir__node *weir__yaml_read(uint32_t source, struct weir__arena *ar
     } else {
         arena->failed = true;
     }
-    free(r.keys);
-
     if (arena->failed)
         weir__report_error(report, file, "there is not enough memory to read the file");
     else if (report->errors == errors_before &&
@@ -575,96 +534,68 @@ const char *weir__node_is(const struct weir__node *node)
 
 /* ---- JSON ---- */
 
-#define COUNT(array) (sizeof(array) / sizeof *(array))
-
-static size_t digits_at(weir_text text, size_t i)
-{
-    size_t from = i;
-    while (i < text.len && text.data[i] >= '0' && text.data[i] <= '9')
-        i++;
-    return i - from;
-}
-
 /* True for a number of JSON: no plus, no leading zeros, digits on both sides of the point. */
-static bool is_number(weir_text text)
+static bool is_number(const char *at)
 {
-    size_t i = text.len && text.data[0] == '-', n = digits_at(text, i);
-    if (n == 0 || (n > 1 && text.data[i] == '0'))
+    static const char digits[] = "0123456789";
+    at += *at == '-';
+    size_t n = strspn(at, digits);
+    if (n == 0 || (n > 1 && *at == '0'))
         return false;
-    i += n;
-    if (i < text.len && text.data[i] == '.') {
-        if ((n = digits_at(text, i + 1)) == 0)
-            return false;
-        i += 1 + n;
+    at += n;
+    if (*at == '.') {
+        n = strspn(++at, digits);
+        at += n;
     }
-    if (i < text.len && (text.data[i] == 'e' || text.data[i] == 'E')) {
-        i++;
-        if (i < text.len && (text.data[i] == '+' || text.data[i] == '-'))
-            i++;
-        if ((n = digits_at(text, i)) == 0)
-            return false;
-        i += n;
+    if (n > 0 && (*at == 'e' || *at == 'E')) {
+        at += at[1] == '+' || at[1] == '-' ? 2 : 1;
+        n = strspn(at, digits);
+        at += n;
     }
-    return i == text.len;
+    return n > 0 && !*at;
 }
 
-static bool is_one_of(weir_text text, const char *const *choices, size_t count)
-{
-    for (size_t i = 0; i < count; i++)
-        if (weir__text_is(text, choices[i]))
-            return true;
-    return false;
-}
-
+/* What YAML 1.1 takes a plain scalar for: the first word of its row. */
 static void put_scalar(struct weir__buffer *w, const struct weir__node *node)
 {
-    static const char *const nulls[] = {"", "~", "null", "Null", "NULL"};
-    static const char *const yes[] = {"true", "True", "TRUE", "y", "Y", "yes", "Yes", "YES", "on", "On", "ON"};
-    static const char *const no[] = {"false", "False", "FALSE", "n", "N", "no", "No", "NO", "off", "Off", "OFF"};
-    if (node->quoted)
-        weir__json_add_string(w, node->text);
-    else if (is_number(node->text))
+    static const char *const scalars[][13] = {
+        {"null", "", "~", "null", "Null", "NULL"},
+        {"true", "true", "True", "TRUE", "y", "Y", "yes", "Yes", "YES", "on", "On", "ON"},
+        {"false", "false", "False", "FALSE", "n", "N", "no", "No", "NO", "off", "Off", "OFF"}};
+    if (!node->quoted && is_number(node->text.data)) {
         weir__buffer_add(w, node->text.data, node->text.len);
-    else if (is_one_of(node->text, nulls, COUNT(nulls)))
-        weir__buffer_add(w, "null", 4);
-    else if (is_one_of(node->text, yes, COUNT(yes)))
-        weir__buffer_add(w, "true", 4);
-    else if (is_one_of(node->text, no, COUNT(no)))
-        weir__buffer_add(w, "false", 5);
-    else
-        weir__json_add_string(w, node->text);
+        return;
+    }
+    for (size_t row = 0; row < WEIR__COUNT(scalars) && !node->quoted; row++) {
+        for (size_t i = 1; scalars[row][i]; i++) {
+            if (weir__text_is(node->text, scalars[row][i])) {
+                weir__buffer_add(w, scalars[row][0], strlen(scalars[row][0]));
+                return;
+            }
+        }
+    }
+    weir__json_add_string(w, node->text);
 }
 
-/* Depth first, with a stack of those that are still open: as deep as the reader lets YAML be. */
+/* The reader bounds the depth of a tree. */
 static void put_node(struct weir__buffer *w, const struct weir__node *node)
 {
-    enum { DEPTH_MAX = WEIR__YAML_DEPTH + 1 };
-    const struct weir__node *open[DEPTH_MAX];
-    size_t depth = 0;
-
-    while (node) {
-        if (node->name && depth) { /* the first one's name belongs to the map around it */
-            weir__json_add_string(w, node->name->text);
+    bool map = node->kind == WEIR__MAP;
+    if (node->kind == WEIR__SCALAR) {
+        put_scalar(w, node);
+        return;
+    }
+    weir__buffer_add(w, map ? "{" : "[", 1);
+    for (const struct weir__node *member = node->first; member; member = member->next) {
+        if (map) {
+            weir__json_add_string(w, member->name->text);
             weir__buffer_add(w, ":", 1);
         }
-        if (node->kind != WEIR__SCALAR && node->first && depth < DEPTH_MAX) {
-            weir__buffer_add(w, node->kind == WEIR__MAP ? "{" : "[", 1);
-            open[depth++] = node;
-            node = node->first;
-            continue;
-        }
-        if (node->kind == WEIR__SCALAR)
-            put_scalar(w, node);
-        else
-            weir__buffer_add(w, node->kind == WEIR__MAP ? "{}" : "[]", 2);
-        while (depth && !node->next) { /* the last member: close the lists and maps that end here */
-            node = open[--depth];
-            weir__buffer_add(w, node->kind == WEIR__MAP ? "}" : "]", 1);
-        }
-        if (depth)
+        put_node(w, member);
+        if (member->next)
             weir__buffer_add(w, ",", 1);
-        node = depth ? node->next : NULL;
     }
+    weir__buffer_add(w, map ? "}" : "]", 1);
 }
 
 weir_text weir__node_json(struct weir__arena *arena, const struct weir__node *node)

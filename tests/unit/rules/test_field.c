@@ -73,14 +73,14 @@ TEST(int_field)
         {"x: \"\\e[1m\"", "limit must be a number from 0 to 4294967295, not \"\\x1b[1m\""},
     };
     int64_t value = 42;
-    CHECK(weir__field_int(&diags.report, field("x: 17"), "limit", 0, UINT32_MAX, &value));
+    CHECK(weir__field_int(field("x: 17"), "limit", 0, UINT32_MAX, &value));
     CHECK_EQ(value, 17);
-    CHECK(weir__field_int(&diags.report, field("x: 0"), "limit", 0, UINT32_MAX, &value));
+    CHECK(weir__field_int(field("x: 0"), "limit", 0, UINT32_MAX, &value));
     CHECK_EQ(value, 0);
-    CHECK(weir__field_int(&diags.report, field("x: -3"), "limit", -3, 3, &value));
+    CHECK(weir__field_int(field("x: -3"), "limit", -3, 3, &value));
     CHECK_EQ(value, -3);
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        CHECK(!weir__field_int(&diags.report, field(bad[i].yaml), "limit", 0, UINT32_MAX, &value));
+        CHECK(!weir__field_int(field(bad[i].yaml), "limit", 0, UINT32_MAX, &value));
         CHECK(only_diag_is(bad[i].message, ""));
         CHECK_EQ(value, -3);
     }
@@ -96,12 +96,12 @@ TEST(percent_field)
                                       "x:",       "x: [1]", "x: {}",  "x: 010",  "x: 10%%"};
     int value;
     for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
-        CHECK(weir__field_percent(&diags.report, field(good[i].yaml), "soft", &value));
+        CHECK(weir__field_percent(field(good[i].yaml), "soft", &value));
         CHECK_EQ(value, good[i].value);
     }
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         value = 77;
-        CHECK(!weir__field_percent(&diags.report, field(bad[i]), "soft", &value));
+        CHECK(!weir__field_percent(field(bad[i]), "soft", &value));
         CHECK(diags_is(&diags, 0, 1, i == 6 ? 3 : 4, "soft must be a percentage from 0% to 1000%, not "));
         CHECK_EQ(value, 77);
     }
@@ -130,42 +130,42 @@ TEST(bool_field)
         {"x: [true]", "shadow must be true or false, not a list", ""},
     };
     bool value = false;
-    CHECK(weir__field_bool(&diags.report, field("x: true"), "shadow", &value) && value);
-    CHECK(weir__field_bool(&diags.report, field("x: false"), "shadow", &value) && !value);
+    CHECK(weir__field_bool(field("x: true"), "shadow", &value) && value);
+    CHECK(weir__field_bool(field("x: false"), "shadow", &value) && !value);
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        CHECK(!weir__field_bool(&diags.report, field(bad[i].yaml), "shadow", &value) && !value);
+        CHECK(!weir__field_bool(field(bad[i].yaml), "shadow", &value) && !value);
         CHECK(only_diag_is(bad[i].message, bad[i].suggestion));
     }
 }
 
 TEST(choice_field)
 {
-    static const char *const choices[] = {"skip", "deny", "share"};
+    static const char *const choices[] = {"skip", "deny", "share", NULL}, *const one[] = {"skip", NULL};
     int value = 9;
-    CHECK(weir__field_choice(&diags.report, field("x: deny"), "on_missing_key", choices, 3, &value));
+    CHECK(weir__field_choice(field("x: deny"), "on_missing_key", choices, &value));
     CHECK_EQ(value, 1);
-    CHECK(weir__field_choice(&diags.report, field("x: 'share'"), "on_missing_key", choices, 3, &value));
+    CHECK(weir__field_choice(field("x: 'share'"), "on_missing_key", choices, &value));
     CHECK_EQ(value, 2);
-    CHECK(!weir__field_choice(&diags.report, field("x: dney"), "on_missing_key", choices, 3, &value));
+    CHECK(!weir__field_choice(field("x: dney"), "on_missing_key", choices, &value));
     CHECK(only_diag_is("on_missing_key must be skip, deny or share, not \"dney\"", "deny"));
-    CHECK(!weir__field_choice(&diags.report, field("x: Skip"), "on_missing_key", choices, 3, &value));
+    CHECK(!weir__field_choice(field("x: Skip"), "on_missing_key", choices, &value));
     CHECK(only_diag_is("on_missing_key must be skip, deny or share, not \"Skip\"", "skip"));
-    CHECK(!weir__field_choice(&diags.report, field("x: [skip]"), "on_missing_key", choices, 3, &value));
+    CHECK(!weir__field_choice(field("x: [skip]"), "on_missing_key", choices, &value));
     CHECK(only_diag_is("on_missing_key must be skip, deny or share, not a list", ""));
-    CHECK(!weir__field_choice(&diags.report, field("x:"), "on_missing_key", choices, 3, &value));
+    CHECK(!weir__field_choice(field("x:"), "on_missing_key", choices, &value));
     CHECK(only_diag_is("on_missing_key must be skip, deny or share, not nothing", ""));
-    CHECK(!weir__field_choice(&diags.report, field("x: a"), "align", choices, 1, &value));
+    CHECK(!weir__field_choice(field("x: a"), "align", one, &value));
     CHECK(only_diag_is("align must be skip, not \"a\"", ""));
     CHECK_EQ(value, 2);
 }
 
 TEST(choice_field_with_many_choices)
 {
-    static const char *choices[200];
+    static const char *choices[201];
     int value;
     for (size_t i = 0; i < 200; i++)
         choices[i] = "some-word";
-    CHECK(!weir__field_choice(&diags.report, field("x: y"), "field", choices, 200, &value));
+    CHECK(!weir__field_choice(field("x: y"), "field", choices, &value));
     CHECK_EQ(diags.count, 1);
 }
 
@@ -173,34 +173,34 @@ TEST(unknown_names)
 {
     static const char *const names[] = {"name", "limit", "window"};
     const struct weir__node *map = field("x: {name: a, limt: 5, window: 1, 'zz\\': 2, \"\\e\": 3}");
-    CHECK(weir__field_names(&diags.report, map, "a rule", names, 3));
+    CHECK(weir__field_names(map, "a rule", names, 3));
     CHECK_EQ(diags.count, 3);
     CHECK(diags_is(&diags, 0, 1, 14, "a rule has no field \"limt\""));
     CHECK(strcmp(diags.all[0].suggestion, "limit") == 0);
     CHECK(diags_is(&diags, 1, 1, 34, "a rule has no field \"zz\\\""));
     CHECK(strcmp(diags.all[1].suggestion, "") == 0);
     CHECK(diags_is(&diags, 2, 1, 44, "a rule has no field \"\\x1b\""));
-    CHECK(weir__field_names(&diags.report, field("x: {}"), "a rule", names, 3) && diags.count == 0);
-    CHECK(!weir__field_names(&diags.report, field("x: [name]"), "a rule", names, 3));
+    CHECK(weir__field_names(field("x: {}"), "a rule", names, 3) && diags.count == 0);
+    CHECK(!weir__field_names(field("x: [name]"), "a rule", names, 3));
     CHECK(only_diag_is("a rule must be a map, not a list", ""));
-    CHECK(!weir__field_names(&diags.report, field("x: name"), "a rule", names, 3));
+    CHECK(!weir__field_names(field("x: name"), "a rule", names, 3));
     CHECK(only_diag_is("a rule must be a map, not text", ""));
-    CHECK(!weir__field_names(&diags.report, field("x:"), "a rule", names, 3));
+    CHECK(!weir__field_names(field("x:"), "a rule", names, 3));
     CHECK(only_diag_is("a rule must be a map, not nothing", ""));
 }
 
 TEST(text_field)
 {
     weir_text value = {NULL, 0};
-    CHECK(weir__field_text(&diags.report, field("x: abc def"), "name", &value) && weir__text_is(value, "abc def"));
-    CHECK(weir__field_text(&diags.report, field("x: 12"), "name", &value) && weir__text_is(value, "12"));
-    CHECK(weir__field_text(&diags.report, field("x: ''"), "name", &value) && value.len == 0 && value.data);
-    CHECK(weir__field_text(&diags.report, field("x: 'null'"), "name", &value) && weir__text_is(value, "null"));
-    CHECK(!weir__field_text(&diags.report, field("x: null"), "name", &value));
+    CHECK(weir__field_text(field("x: abc def"), "name", &value) && weir__text_is(value, "abc def"));
+    CHECK(weir__field_text(field("x: 12"), "name", &value) && weir__text_is(value, "12"));
+    CHECK(weir__field_text(field("x: ''"), "name", &value) && value.len == 0 && value.data);
+    CHECK(weir__field_text(field("x: 'null'"), "name", &value) && weir__text_is(value, "null"));
+    CHECK(!weir__field_text(field("x: null"), "name", &value));
     CHECK(only_diag_is("name must be text, not null", ""));
-    CHECK(!weir__field_text(&diags.report, field("x:"), "name", &value));
+    CHECK(!weir__field_text(field("x:"), "name", &value));
     CHECK(only_diag_is("name must be text, not nothing", ""));
-    CHECK(!weir__field_text(&diags.report, field("x: [a]"), "name", &value));
+    CHECK(!weir__field_text(field("x: [a]"), "name", &value));
     CHECK(only_diag_is("name must be text, not a list", ""));
 }
 
@@ -241,13 +241,13 @@ TEST(window_field)
         {"x: 0.0000000001", "window is finer than a nanosecond", ""},
     };
     struct weir__parsed_window window;
-    CHECK(weir__field_window(&diags.report, field("x: 90"), "window", &window) && window.ns == 90 * S);
-    CHECK(weir__field_window(&diags.report, field("x: '1h'"), "window", &window) && window.ns == 3600 * S);
-    CHECK(weir__field_window(&diags.report, field("x: \"90\""), "window", &window) && window.ns == 90 * S);
-    CHECK(weir__field_window(&diags.report, field("x: 1mo"), "window", &window) && window.calendar);
+    CHECK(weir__field_window(field("x: 90"), "window", &window) && window.ns == 90 * S);
+    CHECK(weir__field_window(field("x: '1h'"), "window", &window) && window.ns == 3600 * S);
+    CHECK(weir__field_window(field("x: \"90\""), "window", &window) && window.ns == 90 * S);
+    CHECK(weir__field_window(field("x: 1mo"), "window", &window) && window.calendar);
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         window.ns = 77;
-        CHECK(!weir__field_window(&diags.report, field(bad[i].yaml), "window", &window));
+        CHECK(!weir__field_window(field(bad[i].yaml), "window", &window));
         CHECK(only_diag_is(bad[i].message, bad[i].suggestion));
         CHECK_EQ(window.ns, 77);
     }
