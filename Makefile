@@ -271,7 +271,7 @@ $B/tests/vectors.h: tests/worked_examples.json tools/vectors.py
 WRAPPED := malloc calloc open mmap posix_fallocate linkat rename getrandom fstat
 $B/tests/unit/engine/test_faults: ALL_LDFLAGS += $(WRAPPED:%=-Wl,--wrap=%)
 
-CHECK_WRAPPED := malloc calloc realloc strdup aligned_alloc open read __read_chk stat fstat scandir nanosleep
+CHECK_WRAPPED := malloc calloc realloc strdup tsearch aligned_alloc open read __read_chk stat fstat scandir nanosleep
 $B/tests/unit/engine/test_check_faults: ALL_LDFLAGS += $(CHECK_WRAPPED:%=-Wl,--wrap=%)
 
 # Clocks that are the test's.
@@ -302,7 +302,7 @@ $(CLIENT_TESTS): ALL_LDFLAGS += -Wl,--wrap=weir__script_call -Wl,--wrap=weir__sc
 $B/tests/unit/remote/test_client_memory: ALL_LDFLAGS += -Wl,--wrap=malloc -Wl,--wrap=calloc -Wl,--wrap=realloc
 
 # libyaml's own calls fail, too, if it is linked in.
-$B/tests/unit/rules/test_yaml_faults: ALL_LDFLAGS += -Wl,--wrap=malloc -Wl,--wrap=realloc -Wl,--wrap=strdup
+$B/tests/unit/rules/test_yaml_faults: ALL_LDFLAGS += -Wl,--wrap=malloc -Wl,--wrap=realloc -Wl,--wrap=strdup -Wl,--wrap=tsearch
 $B/tests/unit/rules/test_yaml_faults: LDLIBS := -l:libyaml.a $(LDLIBS)
 
 # The daemons are no part of the library: their tests are linked with their objects.

@@ -65,20 +65,15 @@ static bool hot_read(void *context, const struct weir__node *node, const char *w
 /* "stderr" or a file. */
 static bool log_path(void *config, const struct weir__node *node, const char *what, void *to)
 {
+    (void)what;
     *(const char **)to = NULL;
-    return weir__config_is(node, "stderr") || weir__config_path(config, node, what, to);
+    return weir__config_is(node, "stderr") || weir__config_path(config, node, "a log's path", to);
 }
-
-#define PATH_OF_LOG(member, place_)                                                                                    \
-    {                                                                                                                  \
-        "path", WEIR__FIELD_READ, WEIR__CONFIG(member), WEIR__CONFIG_PLACE(place_), .what = "a log's path",            \
-                                                                                    .read = log_path                   \
-    }
 
 static const char *const formats[] = {"text", "json", NULL};
 
 static const struct weir__field log_fields[] = {
-    PATH_OF_LOG(log_path, log_place),
+    {"path", WEIR__FIELD_READ, WEIR__CONFIG(log_path), WEIR__CONFIG_PLACE(log_place), .read = log_path},
     {"format", WEIR__FIELD_CHOICE, WEIR__CONFIG(log_json), .choices = formats},
 };
 
@@ -86,7 +81,7 @@ static const struct weir__field log_fields[] = {
 static bool access_read(void *context, const struct weir__node *node, const char *what, void *to)
 {
     static const struct weir__field fields[] = {
-        PATH_OF_LOG(access_path, access_place),
+        {"path", WEIR__FIELD_READ, WEIR__CONFIG(access_path), WEIR__CONFIG_PLACE(access_place), .read = log_path},
         {"format", WEIR__FIELD_CHOICE, WEIR__CONFIG(access_log), .min = WEIR__LOG_TEXT, .choices = formats},
     };
     struct weir__config *config = to;
@@ -99,7 +94,7 @@ static bool access_read(void *context, const struct weir__node *node, const char
 static bool denied_read(void *context, const struct weir__node *node, const char *what, void *to)
 {
     static const struct weir__field fields[] = {
-        PATH_OF_LOG(denied_path, denied_place),
+        {"path", WEIR__FIELD_READ, WEIR__CONFIG(denied_path), WEIR__CONFIG_PLACE(denied_place), .read = log_path},
         {"rate", WEIR__FIELD_INT, WEIR__CONFIG(denied_rate), .min = 1, .max = 1000000},
         {"hash_keys", WEIR__FIELD_BOOL, WEIR__CONFIG(denied_hash)},
     };
@@ -228,8 +223,8 @@ bool weir__config_report(const char *file, const char *message, weir_diagnose *d
 
 static void mask(const char *from, const char *end)
 {
-    if (from < end)
-        memset((char *)(uintptr_t)from, '*', (size_t)(end - from));
+    for (char *at = (char *)(uintptr_t)from; at < end; at++)
+        *at = *at == '\n' || *at == '\r' ? *at : '*'; /* the lines keep their numbers */
 }
 
 /* Masks user and password of a URL, and ?password=…, in [from, end). */
@@ -249,24 +244,12 @@ static void url_mask(const char *from, const char *end)
     }
 }
 
-/* Masks a scalar in the text of the file, up to the end of its line at most. */
+/* Masks a scalar in the text of the file. */
 static void scalar_mask(const struct weir__node *node, bool secret)
 {
-    weir_text rest;
-    if (!weir__place_find(node->report, node->place, &rest))
-        return;
-    const char *at = rest.data, *line = memchr(at, '\n', rest.len), *end = line ? line : rest.data + rest.len;
-    for (uint32_t column = 1; column < node->place.column && at < end; column++)
-        for (at++; at < end && ((unsigned char)*at & 0xc0) == 0x80;)
-            at++;
-    size_t quotes = node->quoted ? 2 : 0, left = (size_t)(end - at);
-    const char *closing = node->quoted && left > 1 ? memchr(at + 1, *at, left - 1) : NULL;
-    const char *stop = node->text.len + quotes < left ? at + node->text.len + quotes : end;
-    stop = closing && closing + 1 > stop ? closing + 1 : stop;
-    if (secret)
-        mask(at, stop);
-    else
-        url_mask(at, stop);
+    weir_text from, to;
+    if (weir__place_byte(node->report, node->place, &from) && weir__place_byte(node->report, node->end, &to))
+        (secret ? mask : url_mask)(from.data, to.data);
 }
 
 /* True for tokens and passwords, and for misspelt names of them, whose lines the message about the name quotes. */

@@ -4,15 +4,15 @@
 
 /* ---- Listening ---- */
 
-#define TLS_PATH(member)                                                                                               \
-    {                                                                                                                  \
-#member, WEIR__FIELD_READ, WEIR__IN(struct weir__tls, member),                                                 \
-            .place = offsetof(struct weir__tls, member##_place), .read = weir__config_path                             \
-    }
+#define TLS(member) WEIR__IN(struct weir__tls, member), .place = offsetof(struct weir__tls, member##_place)
 
 bool weir__config_tls(struct weir__config *config, const struct weir__node *node, struct weir__tls *tls)
 {
-    static const struct weir__field fields[] = {TLS_PATH(certificate), TLS_PATH(key), TLS_PATH(client_ca)};
+    static const struct weir__field fields[] = {
+        {"certificate", WEIR__FIELD_READ, TLS(certificate), .read = weir__config_path},
+        {"key", WEIR__FIELD_READ, TLS(key), .read = weir__config_path},
+        {"client_ca", WEIR__FIELD_READ, TLS(client_ca), .read = weir__config_path},
+    };
     *tls = (struct weir__tls){0};
     bool good = weir__fields_read(node, "tls", WEIR__LIST_OF(fields), tls, config);
     if (node->kind == WEIR__MAP && (!weir__node_get(node, "certificate") || !weir__node_get(node, "key")))

@@ -1,16 +1,15 @@
 /* Addresses, sets of networks, and the client behind trusted proxies. See address.h. */
 #include "rules/address.h"
+#include "base/number.h"
 
 #include <arpa/inet.h>
 #include <stdlib.h>
 
-static const uint8_t mapped_prefix[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
-
 bool weir__address_from(const uint8_t *bytes, size_t len, struct weir__address *address)
 {
     if (len == 4) {
-        memcpy(address->bytes, mapped_prefix, sizeof mapped_prefix);
-        memcpy(address->bytes + sizeof mapped_prefix, bytes, 4);
+        *address = (struct weir__address){{[10] = 0xff, [11] = 0xff}};
+        memcpy(address->bytes + 12, bytes, 4);
         return true;
     }
     if (len != 16)
@@ -118,18 +117,6 @@ bool weir__address_parse(weir_text text, struct weir__address *address)
 
 /* ---- To text ---- */
 
-static size_t put_decimal(char *to, unsigned value)
-{
-    size_t n = 0;
-
-    if (value >= 100)
-        to[n++] = (char)('0' + value / 100);
-    if (value >= 10)
-        to[n++] = (char)('0' + value / 10 % 10);
-    to[n++] = (char)('0' + value % 10);
-    return n;
-}
-
 static size_t put_hex(char *to, unsigned value)
 {
     static const char digits[] = "0123456789abcdef";
@@ -207,7 +194,7 @@ size_t weir__address_text(const struct weir__address *address, int group, char t
 
     if (group < 128) {
         text[n++] = '/';
-        n += put_decimal(text + n, (unsigned)(four ? group - 96 : group));
+        n = (size_t)(weir__write_digits(text + n, (uint64_t)(four ? group - 96 : group)) - text);
     }
     return n;
 }

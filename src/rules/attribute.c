@@ -63,33 +63,26 @@ static const struct {
 static const char *const known_names[] = {"client_ip", "path", "method", "host", "user_id", "api_key", "tier"};
 
 /* Names of the built-in attributes in other products. */
-static const struct {
-    const char *name, *meant;
-} elsewhere[] = {
-    {"ip", "client_ip"},
-    {"ip_address", "client_ip"},
-    {"remote_addr", "client_ip"},
-    {"remote_ip", "client_ip"},
-    {"client_addr", "client_ip"},
-    {"client_address", "client_ip"},
-    {"uri", "path"},
-    {"url", "path"},
-    {"request_uri", "path"},
-    {"request_method", "method"},
-    {"verb", "method"},
-    {"hostname", "host"},
-    {"http_host", "host"},
-    {"remote_address", "client_ip"},
-    {"server_name", "host"},
+static const char *const elsewhere[][2] = {
+    {"client_ip", "ip,ip_address,remote_addr,remote_address,remote_ip,client_addr,client_address"},
+    {"path", "uri,url,request_uri"},
+    {"method", "request_method,verb"},
+    {"host", "hostname,http_host,server_name"},
 };
 
+/* The prefixes of attributes with a name. */
+static const struct {
+    const char *name;
+    enum weir__attribute_kind kind;
+    const char *what;
+} kinds[] = {{"header", WEIR__ATTR_HEADER, "header"},
+             {"cookie", WEIR__ATTR_COOKIE, "cookie"},
+             {"query", WEIR__ATTR_QUERY, "query argument"}};
 static const char *const prefixes[] = {"header", "cookie", "query", "path"};
 
 /* Names of the prefixes in other products. */
-static const struct {
-    const char *name, *meant;
-} prefixes_elsewhere[] = {{"http", "header"}, {"hdr", "header"},   {"arg", "query"},     {"args", "query"},
-                          {"param", "query"}, {"segment", "path"}, {"request", "header"}};
+static const char *const prefixes_elsewhere[][2] = {
+    {"header", "http,hdr,request"}, {"query", "arg,args,param"}, {"path", "segment"}};
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
@@ -146,19 +139,11 @@ static const char *meant_name(weir_text text)
     for (size_t i = 0; i < text.len; i++)
         word[i] = (char)(text.data[i] == '-' ? '_' : weir__lower(text.data[i]));
     weir_text lower = {word, text.len};
-    for (size_t i = 0; i < COUNT(elsewhere); i++)
-        if (weir__text_is(lower, elsewhere[i].name))
-            return elsewhere[i].meant;
+    const char *meant = weir__report_meant(lower, elsewhere, COUNT(elsewhere));
+    if (meant)
+        return meant;
     const char *near = weir__suggest(lower, known_names, COUNT(known_names));
     return near && !is_another_word(lower, near) ? near : NULL;
-}
-
-static const char *meant_prefix(weir_text text)
-{
-    for (size_t i = 0; i < COUNT(prefixes_elsewhere); i++)
-        if (weir__text_equal_nocase(text, (weir_text){prefixes_elsewhere[i].name, strlen(prefixes_elsewhere[i].name)}))
-            return prefixes_elsewhere[i].meant;
-    return weir__suggest(text, prefixes, COUNT(prefixes));
 }
 
 /* ---- Reading ---- */
@@ -186,17 +171,10 @@ static int add(struct attribute_reader *r, enum weir__attribute_kind kind, weir_
 
 static int read_segment(struct attribute_reader *r, weir_text text)
 {
-    int number = 0;
+    int64_t number;
 
-    for (size_t i = 0; i < text.len; i++) {
-        if (!weir__is_digit(text.data[i]) || i == 2 || (i == 1 && number == 0)) {
-            number = 0;
-            break;
-        }
-        number = number * 10 + (text.data[i] - '0');
-    }
-    if (number >= 1 && number <= WEIR__SEGMENT_MAX)
-        return add(r, WEIR__ATTR_SEGMENT, (weir_text){"", 0}, number);
+    if (weir__parse_int(text, &number) && number >= 1 && number <= WEIR__SEGMENT_MAX)
+        return add(r, WEIR__ATTR_SEGMENT, (weir_text){"", 0}, (int)number);
     weir__report_error(r->report, r->place, "\"%s\": the parts of a path have numbers from 1 to %d", r->shown,
                        WEIR__SEGMENT_MAX);
     return -1;
@@ -204,7 +182,9 @@ static int read_segment(struct attribute_reader *r, weir_text text)
 
 static int unknown_prefix(struct attribute_reader *r, weir_text prefix, weir_text rest)
 {
-    const char *meant = meant_prefix(prefix);
+    const char *meant = weir__report_meant(prefix, prefixes_elsewhere, COUNT(prefixes_elsewhere));
+    if (!meant)
+        meant = weir__suggest(prefix, prefixes, COUNT(prefixes));
     char suggestion[WEIR__SHOWN + 8], shown[WEIR__SHOWN];
 
     if (meant)
@@ -217,27 +197,21 @@ static int unknown_prefix(struct attribute_reader *r, weir_text prefix, weir_tex
 /* "header:X" and the like. */
 static int read_prefixed(struct attribute_reader *r, weir_text prefix, weir_text rest)
 {
-    enum weir__attribute_kind kind;
+    size_t i = 0;
 
     if (weir__text_is(prefix, "path"))
         return read_segment(r, rest);
-    if (weir__text_is(prefix, "header"))
-        kind = WEIR__ATTR_HEADER;
-    else if (weir__text_is(prefix, "cookie"))
-        kind = WEIR__ATTR_COOKIE;
-    else if (weir__text_is(prefix, "query"))
-        kind = WEIR__ATTR_QUERY;
-    else
+    while (i < COUNT(kinds) && !weir__text_is(prefix, kinds[i].name))
+        i++;
+    if (i == COUNT(kinds))
         return unknown_prefix(r, prefix, rest);
-    if (kind == WEIR__ATTR_QUERY ? is_printable(rest) : is_token(rest))
-        return add(r, kind, rest, 0);
+    if (kinds[i].kind == WEIR__ATTR_QUERY ? is_printable(rest) : is_token(rest))
+        return add(r, kinds[i].kind, rest, 0);
     if (rest.len == 0)
         weir__report_error(r->report, r->place, "\"%s\" needs a name after the colon", r->shown);
     else
         weir__report_error(r->report, r->place, "\"%s\": a %s's name cannot have such characters", r->shown,
-                           kind == WEIR__ATTR_HEADER   ? "header"
-                           : kind == WEIR__ATTR_COOKIE ? "cookie"
-                                                       : "query argument");
+                           kinds[i].what);
     return -1;
 }
 

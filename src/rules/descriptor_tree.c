@@ -1,113 +1,61 @@
 /* The tree of descriptors: insertion, lookup, and the key of the counter. See descriptors.h. */
 #include "rules/descriptors.h"
+#include "base/hash.h"
 #include "rules/key.h"
 
-#define SLOTS_MIN 64
-
-/* The node with this hash, or NULL. */
-static struct weir__descriptor_node *find_node(const struct weir__domain *domains,
-                                               const struct weir__descriptor_node *parent, uint64_t hash, weir_text key,
-                                               weir_text value)
+uint64_t weir__descriptor_hash(const struct weir__descriptor_node *parent, weir_text key, weir_text value)
 {
-    struct weir__descriptor_node *node;
-    for (size_t i = hash & (domains->slot_count - 1); (node = domains->slots[i]);
-         i = (i + 1) & (domains->slot_count - 1))
-        if (node->hash == hash && node->parent == parent && weir__text_equal(node->key, key) &&
-            weir__text_equal(node->value, value))
-            return node;
-    return NULL;
+    uint64_t hash = weir__hash_text(key, parent ? parent->hash : 0);
+    return value.len ? weir__hash_text(value, hash) : hash;
 }
 
-static bool grow(weir_rules *set)
+/* The node of a label, undeclared if it is new. NULL: no memory. */
+static struct weir__descriptor_node *get_or_insert(weir_rules *set, uint32_t above, weir_text label)
 {
-    struct weir__domain *domains = set->domains;
-    size_t wider = domains->slot_count ? 2 * domains->slot_count : SLOTS_MIN;
-    struct weir__descriptor_node **slots =
-        weir__arena_array(&set->arena, wider, sizeof(struct weir__descriptor_node *));
-    if (!slots)
-        return false;
-    for (size_t i = 0; i < domains->slot_count; i++) {
-        if (!domains->slots[i])
-            continue;
-        size_t to = domains->slots[i]->hash & (wider - 1);
-        while (slots[to])
-            to = (to + 1) & (wider - 1);
-        slots[to] = domains->slots[i];
-    }
-    domains->slots = slots;
-    domains->slot_count = wider;
-    return true;
-}
-
-/* An undeclared node, in the table. */
-static struct weir__descriptor_node *insert(weir_rules *set, const struct weir__descriptor_node *parent, uint64_t hash,
-                                            weir_text key, weir_text value)
-{
-    struct weir__domain *domains = set->domains;
-    if (2 * (domains->count + 1) > domains->slot_count && !grow(set))
-        return NULL;
-    struct weir__descriptor_node *node = weir__arena_take(&set->arena, sizeof *node);
-    if (!node)
-        return NULL;
-    node->parent = parent;
-    node->hash = hash;
-    node->key = weir__arena_copy(&set->arena, key);
-    node->value = value.len ? weir__arena_copy(&set->arena, value) : (weir_text){NULL, 0};
-    if (!node->key.data || (value.len && !node->value.data))
-        return NULL;
-    size_t to = hash & (domains->slot_count - 1);
-    while (domains->slots[to])
-        to = (to + 1) & (domains->slot_count - 1);
-    domains->slots[to] = node;
-    domains->count++;
-    return node;
-}
-
-static struct weir__descriptor_node *get_or_insert(weir_rules *set, const struct weir__descriptor_node *parent,
-                                                   uint64_t hash, weir_text key, weir_text value)
-{
-    struct weir__descriptor_node *node = find_node(set->domains, parent, hash, key, value);
-    return node ? node : insert(set, parent, hash, key, value);
+    void **value = weir__label_insert(&set->domains->map, &set->arena, above, label);
+    struct weir__descriptor_node *node = value ? *value : NULL;
+    if (node || !value || !(node = weir__arena_take(&set->arena, sizeof *node)))
+        return node;
+    node->number = ++set->domains->count;
+    return *value = node;
 }
 
 struct weir__descriptor_node *weir__descriptor_add(weir_rules *set, const struct weir__descriptor_node *parent,
                                                    weir_text key, weir_text value, bool *twice)
 {
-    *twice = false;
     if (!set->domains && !(set->domains = weir__arena_take(&set->arena, sizeof *set->domains)))
         return NULL;
-    if (set->domains->slot_count == 0 && !grow(set))
-        return NULL;
-
-    uint64_t key_hash = weir__descriptor_key_hash(parent, key);
-    uint64_t hash = weir__descriptor_value_hash(key_hash, value);
-    struct weir__descriptor_node *node = get_or_insert(set, parent, hash, key, value);
+    struct weir__descriptor_node *bare = get_or_insert(set, parent ? parent->number : 0, key), *node = bare;
+    if (bare && value.len)
+        node = get_or_insert(set, WEIR__DESCRIPTOR_VALUES + bare->number, value);
     if (!node)
         return NULL;
-    if (node->declared) {
-        *twice = true;
+    *twice = node->declared;
+    if (*twice)
         return node;
-    }
     if (value.len && memchr(value.data, '*', value.len)) {
-        struct weir__descriptor_node *bare = get_or_insert(set, parent, key_hash, key, (weir_text){NULL, 0});
-        if (!bare)
-            return NULL;
         if (bare->last_wildcard)
             bare->last_wildcard->next_wildcard = node;
         else
             bare->wildcards = node;
         bare->last_wildcard = node;
     }
+    node->parent = parent;
+    node->key = key;
+    node->value = value;
+    node->hash = weir__descriptor_hash(parent, key, value);
     node->declared = true;
     return node;
 }
 
+static const struct weir__descriptor_node *find(const struct weir__domain *domains, uint32_t above, weir_text label)
+{
+    return weir__label_slot(&domains->map, above, label, weir__label_hash(label))->value;
+}
+
 static const struct weir__descriptor_node *domain_get(const weir_rules *set, weir_text domain)
 {
-    if (!set->domains)
-        return NULL;
-    uint64_t hash = weir__descriptor_key_hash(NULL, domain);
-    return find_node(set->domains, NULL, hash, domain, (weir_text){NULL, 0});
+    return set->domains ? find(set->domains, 0, domain) : NULL;
 }
 
 bool weir__domain_known(const weir_rules *set, weir_text domain)
@@ -119,16 +67,11 @@ bool weir__domain_known(const weir_rules *set, weir_text domain)
 static const struct weir__descriptor_node *
 step(const struct weir__domain *domains, const struct weir__descriptor_node *at, const weir_descriptor_entry *entry)
 {
-    const struct weir__descriptor_node *node;
-    uint64_t key_hash = weir__descriptor_key_hash(at, entry->key);
-    if (entry->value.len) {
-        uint64_t hash = weir__descriptor_value_hash(key_hash, entry->value);
-        if ((node = find_node(domains, at, hash, entry->key, entry->value)))
-            return node;
-    }
-    const struct weir__descriptor_node *bare = find_node(domains, at, key_hash, entry->key, (weir_text){NULL, 0});
+    const struct weir__descriptor_node *bare = find(domains, at->number, entry->key), *node = NULL;
     if (!bare)
         return NULL;
+    if (entry->value.len && (node = find(domains, WEIR__DESCRIPTOR_VALUES + bare->number, entry->value)))
+        return node;
     for (node = bare->wildcards; node; node = node->next_wildcard)
         if (weir__glob_match(node->value, entry->value, false, false))
             return node;

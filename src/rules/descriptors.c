@@ -3,8 +3,10 @@
 #include "rules/set.h"
 #include "rules/yaml.h"
 
+#include <inttypes.h>
 #include <search.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 /* ---- rate_limit ---- */
 
@@ -144,47 +146,29 @@ static bool read_limit(struct weir__builder *builder, const struct weir__node *m
 
 /* ---- names ---- */
 
-#define NAME_HASH_DIGITS 16
+#define HASHED_MAX (WEIR_NAME_MAX - 17) /* bytes of a name before '#' and the 16 digits of a hash */
 
-/* "domain.key_value.key", as in the statistics of envoyproxy/ratelimit. */
-struct name {
-    char text[WEIR_NAME_MAX];
-    size_t len;
-    bool cut;
-};
-
-static void name_put(struct name *name, weir_text text)
+/* Adds a text to a name. Control characters become %XX. */
+static void put(FILE *name, weir_text text)
 {
-    static const char digits[] = "0123456789ABCDEF";
-    for (size_t i = 0; i < text.len && !name->cut; i++) {
+    for (size_t i = 0; i < text.len; i++) {
         unsigned char c = (unsigned char)text.data[i];
-        bool control = c < 0x20 || c == 0x7f;
-        if (name->len + (control ? 3 : 1) > sizeof name->text) {
-            name->cut = true;
-        } else if (control) {
-            name->text[name->len++] = '%';
-            name->text[name->len++] = digits[c >> 4];
-            name->text[name->len++] = digits[c & 15];
-        } else {
-            name->text[name->len++] = (char)c;
-        }
+        fprintf(name, c < 0x20 || c == 0x7f ? "%%%02X" : "%c", c);
     }
 }
 
-/*
- * Appends a hash of the path to a name that is too long, or equal to that of another path ("a.b", "c" and "a", "b.c").
- */
-static void name_hash(struct name *name, uint64_t hash)
+/* Writes "domain.key_value.key", as in the statistics of envoyproxy/ratelimit. */
+static void put_path(FILE *name, const struct weir__descriptor_node *node)
 {
-    size_t most = sizeof name->text - 1 - NAME_HASH_DIGITS;
-    if (name->len > most) {
-        name->len = most;
-        while (name->len > 0 && ((unsigned char)name->text[name->len] & 0xc0) == 0x80)
-            name->len--; /* not in the middle of a character */
+    if (node->parent) {
+        put_path(name, node->parent); /* at most WEIR__DESCRIPTOR_DEPTH steps */
+        fputc('.', name);
     }
-    name->text[name->len++] = '#';
-    for (int shift = 60; shift >= 0; shift -= 4)
-        name->text[name->len++] = "0123456789abcdef"[hash >> shift & 15];
+    put(name, node->key);
+    if (node->value.len) {
+        fputc('_', name);
+        put(name, node->value);
+    }
 }
 
 static int compare_texts(const void *a, const void *b)
@@ -203,28 +187,34 @@ static bool add_text(void **tree, struct weir__arena *arena, weir_text text)
     return known && *known == copy;
 }
 
+/*
+ * The name of a descriptor's rule. One that is too long, or equal to that of another path ("a.b", "c" and "a", "b.c"),
+ * ends in a hash of the path.
+ */
 static weir_text make_name(struct weir__builder *builder, const struct weir__descriptor_node *node)
 {
     struct weir__arena *arena = &builder->set->arena;
-    enum { STEPS_MAX = WEIR__DESCRIPTOR_DEPTH + 1 };
-    const struct weir__descriptor_node *way[STEPS_MAX];
-    size_t steps = 0;
-    for (const struct weir__descriptor_node *at = node; at && steps < STEPS_MAX; at = at->parent)
-        way[steps++] = at;
-
-    struct name name = {.len = 0};
-    while (steps-- > 0) {
-        name_put(&name, way[steps]->key);
-        if (way[steps]->value.len) {
-            name_put(&name, WEIR__TEXT("_"));
-            name_put(&name, way[steps]->value);
-        }
-        if (steps)
-            name_put(&name, WEIR__TEXT("."));
+    char *text = NULL, hashed[WEIR_NAME_MAX + 1];
+    weir_text name = {NULL, 0};
+    FILE *to = open_memstream(&text, &name.len);
+    if (to)
+        put_path(to, node);
+    if (!to || fclose(to) != 0) {
+        arena->failed = true;
+        free(text);
+        return (weir_text){NULL, 0};
     }
-    if (name.cut || !add_text(&builder->descriptor_names, arena, (weir_text){name.text, name.len}))
-        name_hash(&name, node->hash);
-    return weir__arena_copy(arena, (weir_text){name.text, name.len});
+    name.data = text;
+    if (name.len > WEIR_NAME_MAX || !add_text(&builder->descriptor_names, arena, name)) {
+        size_t len = name.len < HASHED_MAX ? name.len : HASHED_MAX;
+        while (len > 0 && ((unsigned char)text[len] & 0xc0) == 0x80)
+            len--; /* not in the middle of a character */
+        snprintf(hashed, sizeof hashed, "%.*s#%016" PRIx64, (int)len, text, node->hash);
+        name = weir__text_of(hashed);
+    }
+    name = weir__arena_copy(arena, name);
+    free(text);
+    return name;
 }
 
 /* ---- one descriptor ---- */
@@ -325,10 +315,11 @@ static struct weir__descriptor_node *place_node(weir_rules *set, const struct we
     if (!node || twice) {
         if (!(node = weir__arena_take(&set->arena, sizeof *node)))
             return NULL;
+        node->number = ++set->domains->count;
         node->parent = parent;
         node->key = fields->key;
         node->value = fields->value;
-        node->hash = weir__descriptor_value_hash(weir__descriptor_key_hash(parent, fields->key), fields->value);
+        node->hash = weir__descriptor_hash(parent, fields->key, fields->value);
     }
     node->place = map->place;
     return node;

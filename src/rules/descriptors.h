@@ -7,8 +7,8 @@
 #ifndef WEIR_RULES_DESCRIPTORS_H
 #define WEIR_RULES_DESCRIPTORS_H
 
+#include "rules/label_map.h"
 #include "rules/set.h"
-#include "base/hash.h"
 
 /* Reads one document that has `domain` into the set under construction. Errors are reported. */
 void weir__descriptors_read(struct weir__builder *builder, const struct weir__node *root);
@@ -40,9 +40,10 @@ int weir__descriptor_key(weir_text domain, const weir_descriptor *descriptor, ch
 struct weir__descriptor_node {
     const struct weir__descriptor_node *parent; /* NULL: a domain */
     weir_text key, value;                       /* no value: the bare key */
-    uint64_t hash;                              /* of the path from the domain to this node */
+    uint32_t number;                            /* as a parent in the map: of descriptors; + WEIR__DESCRIPTOR_VALUES: */
+    uint64_t hash;                              /* of the path from the domain to this node; for its name */
     struct weir__place place;
-    bool declared;        /* false: a placeholder that holds the wildcards of its key */
+    bool declared;        /* false: a bare key that is there only for its values */
     bool share;           /* share_threshold: the pattern replaces the value in the counter's key */
     bool value_to_metric; /* here or further up */
     const struct weir__rule *rule;
@@ -51,27 +52,21 @@ struct weir__descriptor_node {
     struct weir__descriptor_node *next_wildcard;
 };
 
+#define WEIR__DESCRIPTOR_VALUES (UINT32_C(1) << 31) /* + a bare key's number: the parent of its values */
+
 /* All domains of a set. */
 struct weir__domain {
-    struct weir__descriptor_node **slots; /* by hash; a power of two, at most half full */
-    size_t slot_count, count;
+    struct weir__label_map map; /* of nodes: keys by the node above them, values by the bare key */
+    uint32_t count;
 };
 
-static inline uint64_t weir__descriptor_key_hash(const struct weir__descriptor_node *parent, weir_text key)
-{
-    return weir__hash_text(key, parent ? parent->hash : 0);
-}
-
-static inline uint64_t weir__descriptor_value_hash(uint64_t key_hash, weir_text value)
-{
-    return value.len ? weir__hash_text(value, key_hash) : key_hash;
-}
-
 /*
- * Adds a node under `parent` (NULL: a domain) with copies of the texts. If it was declared already, returns that one
- * and sets *twice. NULL: no memory.
+ * Adds a node under `parent` (NULL: a domain); keeps the texts. If it was declared already, returns that one and sets
+ * *twice. NULL: no memory.
  */
 struct weir__descriptor_node *weir__descriptor_add(weir_rules *set, const struct weir__descriptor_node *parent,
                                                    weir_text key, weir_text value, bool *twice);
+/* The hash of a node, which is part of the names of rules: it must never change. */
+uint64_t weir__descriptor_hash(const struct weir__descriptor_node *parent, weir_text key, weir_text value);
 
 #endif

@@ -367,11 +367,15 @@ bool weir__field_read(const struct weir__field *field, const struct weir__node *
         *(const struct weir__node **)at = node;
         return true;
     case WEIR__FIELD_TEXT:
-        return weir__field_text(node, what, at);
     case WEIR__FIELD_STRING:
         if (!weir__field_text(node, what, &text))
             return false;
-        *(const char **)at = text.data;
+        if (field->max && text.len > (size_t)field->max)
+            return weir__node_error(node, "%s is longer than %" PRId64 " bytes", what, field->max);
+        if (field->type == WEIR__FIELD_TEXT)
+            *(weir_text *)at = text;
+        else
+            *(const char **)at = text.data;
         return true;
     case WEIR__FIELD_BOOL:
         return weir__field_bool(node, what, at);

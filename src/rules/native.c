@@ -97,18 +97,17 @@ static bool read_keys(void *builder, const struct weir__node *node, const char *
     return good;
 }
 
-/* The fields of a list; the readers of keys get the whole list. */
-#define LIST_FIELDS(what_)                                                                                             \
-    {                                                                                                                  \
-        {"networks", WEIR__FIELD_READ, .what = what_ ".networks", .read = weir__native_networks},                      \
-            {"keys", WEIR__FIELD_READ, .what = what_ ".keys", .read = read_keys},                                      \
-    }
-_Static_assert(offsetof(struct weir__access_list, networks) == 0, "the reader of networks gets the list");
-
 bool weir__native_list(void *builder, const struct weir__node *node, const char *what, void *to)
 {
-    static const struct weir__field allow[] = LIST_FIELDS("allow"), block[] = LIST_FIELDS("block");
-    return weir__fields_read(node, what, *what == 'a' ? allow : block, WEIR__COUNT(allow), to, builder);
+    /* The readers get the whole list, of which the networks come first. */
+    static const struct weir__field fields[2][2] = {
+        {{"networks", WEIR__FIELD_READ, .what = "allow.networks", .read = weir__native_networks},
+         {"keys", WEIR__FIELD_READ, .what = "allow.keys", .read = read_keys}},
+        {{"networks", WEIR__FIELD_READ, .what = "block.networks", .read = weir__native_networks},
+         {"keys", WEIR__FIELD_READ, .what = "block.keys", .read = read_keys}},
+    };
+    _Static_assert(offsetof(struct weir__access_list, networks) == 0, "the networks come first");
+    return weir__fields_read(node, what, WEIR__LIST_OF(fields[strcmp(what, "block") == 0]), to, builder);
 }
 
 /* ---- identity ---- */
@@ -261,7 +260,7 @@ void weir__native_basis(struct weir__builder *builder, const struct weir__node *
         read_identity(builder, identity);
     const struct weir__node *response = section(builder, root, WEIR__RESPONSE);
     if (response)
-        weir__native_response(response, &builder->set->response);
+        weir__native_response(builder, response, "response", &builder->set->response);
 }
 
 void weir__native_read(struct weir__builder *builder, const struct weir__node *root)

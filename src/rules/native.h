@@ -26,19 +26,15 @@ bool weir__native_normal(struct weir__builder *builder, const struct weir__patte
                          struct weir__pattern *normal);
 /* Reads `normalize` of a match or of the set into *form, which holds the defaults. */
 void weir__native_normalize(const struct weir__node *node, uint8_t *form);
-void weir__native_cost(struct weir__builder *builder, const struct weir__node *node, struct weir__cost *cost);
-/* Reads `response` of a rule or of the set into *response, which holds the defaults. */
-void weir__native_response(const struct weir__node *node, struct weir__response *response);
-/* Reads `queue`: the bounds of deferred requests. */
-void weir__native_queue(const struct weir__node *node, struct weir__deferral *queue);
-
-/* `elastic`, `adaptive`, `reserve` and `priority`, each NULL if it is not there. */
-struct weir__overload_nodes {
-    const struct weir__node *elastic, *adaptive, *reserve, *priority;
-};
-void weir__native_overload(const struct weir__overload_nodes *nodes, struct weir__rule *rule);
+/* Fields, as weir__field.read: `cost` to a struct weir__cost, `queue` to a struct weir__deferral. */
+bool weir__native_cost(void *builder, const struct weir__node *node, const char *what, void *to);
+bool weir__native_queue(void *builder, const struct weir__node *node, const char *what, void *to);
+/* `response` of a rule or of the set to a struct weir__response, which holds the defaults. */
+bool weir__native_response(void *builder, const struct weir__node *node, const char *what, void *to);
+/* Reads `elastic`, `adaptive`, `reserve` and `priority` of a rule's map. */
+void weir__native_overload(const struct weir__node *map, struct weir__rule *rule);
 /* Prepares the quota of an elastic or adaptive rule for scaling. False after an error. */
-bool weir__native_scaled_limit(struct weir__builder *builder, const struct weir__overload_nodes *nodes,
+bool weir__native_scaled_limit(struct weir__builder *builder, const struct weir__node *map,
                                const struct weir__rule *rule, const weir_params *params, struct weir__quota *quota);
 
 /* ---- Warnings about one field ---- */

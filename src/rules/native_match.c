@@ -8,14 +8,11 @@
 /* The kinds of fields with patterns. */
 enum style { PATH, METHOD, HOST, VALUE };
 
-/* The patterns of one field. */
+/* The patterns of one field, as a condition. */
 struct patterns {
-    struct weir__pattern *list, *normal; /* normal: of a path that has a normal form, as many; else NULL */
-    size_t count;
-    bool negate;
-    bool any;    /* one of them is "*" */
-    bool regex;  /* one of them is a regular expression */
-    bool absent; /* the word, instead of patterns */
+    struct weir__condition condition; /* its attribute is not set */
+    bool any;                         /* one of them is "*" */
+    bool regex;                       /* one of them is a regular expression */
 };
 
 /* A match under construction. */
@@ -126,85 +123,64 @@ static const struct weir__node *unwrap(const struct weir__node *node, const char
     return inner ? inner : node;
 }
 
-/* Compiles the next pattern of a path, and its counterpart for the normal form. */
-static bool make_path(struct weir__builder *builder, const struct weir__node *node, struct patterns *made)
-{
-    unsigned form = builder->set->attributes.form;
-    struct weir__pattern *pattern = &made->list[made->count - 1];
-    /* A `not` must not exclude more than its pattern. */
-    bool nocase = form & WEIR__FORM_CASE && !made->negate;
-    if (!make_pattern(builder, node, PATH, nocase, "path", pattern))
-        return false;
-    if (!made->negate)
-        weir__lint_spellings(node, pattern, form);
-    return !form || weir__native_normal(builder, pattern, &made->normal[made->count - 1]);
-}
-
-static bool read_patterns(struct weir__builder *builder, const struct weir__node *node, enum style style, bool nocase,
-                          const char *what, struct patterns *made)
-{
-    *made = (struct patterns){.count = 0};
-    const struct weir__node *inner = unwrap(node, what, &made->negate);
-    if (!inner)
-        return false;
-    if (style == VALUE && is_absent(inner)) {
-        made->absent = true;
-        return true;
-    }
-    bool is_list = inner->kind == WEIR__LIST, good = true;
-    if (is_list && !inner->count)
-        return weir__node_error(inner, "%s: the list is empty, so that no request would match", what);
-    bool normal = style == PATH && builder->set->attributes.form;
-    size_t count = weir__item_count(inner);
-    made->list = weir__arena_array(&builder->set->arena, count, sizeof *made->list);
-    made->normal = normal ? weir__arena_array(&builder->set->arena, count, sizeof *made->normal) : NULL;
-    if (!made->list || (normal && !made->normal))
-        return false;
-    WEIR__EACH_ITEM (one, inner) {
-        struct weir__pattern *pattern = &made->list[made->count++];
-        if (style == VALUE && is_list && is_absent(one)) {
-            good = weir__node_error(one, "%s: absent cannot be in a list; in quotes it is a literal text", what);
-        } else if (style == PATH ? make_path(builder, one, made)
-                                 : make_pattern(builder, one, style, nocase, what, pattern)) {
-            made->any |= pattern->kind == WEIR__PATTERN_ANY;
-            made->regex |= pattern->kind == WEIR__PATTERN_REGEX;
-        } else {
-            good = false;
-        }
-    }
-    if (good && style != VALUE && made->any && made->negate)
-        weir__node_warning(inner, "%s: none of all, so that only requests without one match", what);
-    return good;
-}
-
 static bool is_same(const struct weir__pattern *a, const struct weir__pattern *b)
 {
     return a->kind == b->kind && weir__text_equal(a->text, b->text);
 }
 
-static bool normal_differs(const struct patterns *patterns)
+static bool read_patterns(struct weir__builder *builder, const struct weir__node *node, enum style style, bool nocase,
+                          const char *what, struct patterns *made)
 {
-    for (size_t i = 0; patterns->normal && i < patterns->count; i++)
-        if (!is_same(&patterns->list[i], &patterns->normal[i]))
-            return true;
-    return false;
+    static const struct weir__pattern present = {.kind = WEIR__PATTERN_ANY};
+    struct weir__arena *arena = &builder->set->arena;
+    struct weir__condition *condition = &made->condition;
+    *made = (struct patterns){.any = false};
+    const struct weir__node *inner = unwrap(node, what, &condition->negate);
+    if (!inner)
+        return false;
+    if (style == VALUE && is_absent(inner)) {
+        *condition = condition->negate ? (struct weir__condition){.patterns = &present, .pattern_count = 1}
+                                       /* not absent */
+                                       : (struct weir__condition){.absent = true};
+        return true;
+    }
+    bool is_list = inner->kind == WEIR__LIST, good = true;
+    if (is_list && !inner->count)
+        return weir__node_error(inner, "%s: the list is empty, so that no request would match", what);
+    unsigned form = style == PATH ? builder->set->attributes.form : 0;
+    struct weir__pattern *pattern = weir__arena_array(arena, weir__item_count(inner), sizeof *pattern);
+    struct weir__pattern *normal = form ? weir__arena_array(arena, weir__item_count(inner), sizeof *normal) : NULL;
+    condition->patterns = pattern;
+    condition->normal = normal;
+    if (!pattern || (form && !normal))
+        return false;
+    nocase |= form & WEIR__FORM_CASE && !condition->negate; /* a `not` must not exclude more than its pattern */
+    WEIR__EACH_ITEM (one, inner) {
+        if (style == VALUE && is_list && is_absent(one))
+            good = weir__node_error(one, "%s: absent cannot be in a list; in quotes it is a literal text", what);
+        else
+            good &= make_pattern(builder, one, style, nocase, what, pattern);
+        if (good && style == PATH && !condition->negate)
+            weir__lint_spellings(one, pattern, form);
+        if (good && form) {
+            good = weir__native_normal(builder, pattern, normal);
+            condition->normal_differs |= !is_same(pattern, normal++);
+        }
+        made->any |= pattern->kind == WEIR__PATTERN_ANY;
+        made->regex |= pattern->kind == WEIR__PATTERN_REGEX;
+        pattern++;
+        condition->pattern_count++;
+    }
+    if (good && style != VALUE && made->any && condition->negate)
+        weir__node_warning(inner, "%s: none of all, so that only requests without one match", what);
+    return good;
 }
 
 static void add_condition(struct match_reader *reader, int attribute, const struct patterns *from)
 {
-    static const struct weir__pattern present = {.kind = WEIR__PATTERN_ANY};
     struct weir__condition *condition = &reader->conditions[reader->match->condition_count++];
-    *condition = (struct weir__condition){.attribute = (int16_t)attribute,
-                                          .negate = from->negate,
-                                          .patterns = from->list,
-                                          .pattern_count = from->count,
-                                          .normal = from->normal,
-                                          .normal_differs = normal_differs(from)};
-    if (from->absent && from->negate)
-        *condition = (struct weir__condition){
-            .attribute = (int16_t)attribute, .patterns = &present, .pattern_count = 1}; /* not absent: present */
-    else if (from->absent)
-        condition->absent = true;
+    *condition = from->condition;
+    condition->attribute = (int16_t)attribute;
 }
 
 static bool has_condition(const struct match_reader *reader, int attribute)
@@ -304,18 +280,19 @@ static bool read_method(struct match_reader *reader, const struct weir__node *no
     if (!read_patterns(reader->builder, node, METHOD, true, "method", &patterns))
         return false;
     if (patterns.any) {
-        reader->match->methods = patterns.negate ? WEIR__METHOD_NONE : WEIR__METHOD_ANY;
+        reader->match->methods = patterns.condition.negate ? WEIR__METHOD_NONE : WEIR__METHOD_ANY;
         return true;
     }
-    for (size_t i = 0; i < patterns.count; i++) {
-        unsigned bit = patterns.list[i].kind == WEIR__PATTERN_EXACT ? known_method(patterns.list[i].text) : 0;
+    for (size_t i = 0; i < patterns.condition.pattern_count; i++) {
+        const struct weir__pattern *pattern = &patterns.condition.patterns[i];
+        unsigned bit = pattern->kind == WEIR__PATTERN_EXACT ? known_method(pattern->text) : 0;
         if (!bit) {
             add_condition(reader, WEIR__AT_METHOD, &patterns);
             return true;
         }
         mask |= bit;
     }
-    reader->match->methods = patterns.negate ? WEIR__METHOD_ANY & ~mask : mask;
+    reader->match->methods = patterns.condition.negate ? WEIR__METHOD_ANY & ~mask : mask;
     return true;
 }
 
@@ -337,56 +314,42 @@ static bool read_network(struct match_reader *reader, const struct weir__node *n
 static bool read_indexed(struct match_reader *reader, const struct weir__node *node, enum style style, const char *what,
                          struct patterns *indexed)
 {
-    int attribute = style == PATH ? WEIR__AT_PATH : WEIR__AT_HOST;
-    *indexed = (struct patterns){.count = 0};
+    *indexed = (struct patterns){.any = false};
     if (!node)
         return true;
     if (!read_patterns(reader->builder, node, style, false, what, indexed))
         return false;
-    bool condition = indexed->negate || (indexed->regex && !indexed->any);
+    bool condition = indexed->condition.negate || (indexed->regex && !indexed->any);
     if (condition)
-        add_condition(reader, attribute, indexed);
+        add_condition(reader, style == PATH ? WEIR__AT_PATH : WEIR__AT_HOST, indexed);
     if (condition || indexed->any)
-        indexed->count = 0;
+        indexed->condition.pattern_count = 0;
     return true;
 }
 
-/* Puts the paths into one list with those for normal forms that differ. False: no memory. */
-static bool join_normal(struct match_reader *reader, struct patterns *paths)
+/* Makes the entries of the index: each host with each path, and with each normal form of a path that differs. */
+static bool make_entries(struct match_reader *reader, const struct patterns *hosts, const struct patterns *paths)
 {
-    if (!paths->count || !normal_differs(paths))
-        return true;
-    struct weir__pattern *all = weir__arena_array(&reader->builder->set->arena, 2 * paths->count, sizeof *all);
-    if (!all)
-        return false;
-    memcpy(all, paths->list, paths->count * sizeof *all);
-    size_t count = paths->count;
-    for (size_t i = 0; i < paths->count; i++)
-        if (!is_same(&paths->list[i], &paths->normal[i]))
-            all[count++] = paths->normal[i];
-    paths->list = all;
-    paths->count = count;
-    return true;
-}
-
-/* Makes the entries of the index: each host with each path. */
-static bool make_entries(struct match_reader *reader, struct patterns *hosts, struct patterns *paths)
-{
-    if (!join_normal(reader, paths))
-        return false;
-    if (hosts->count && paths->count > ENTRIES_MAX / hosts->count) {
+    const struct weir__condition *host = &hosts->condition, *path = &paths->condition;
+    size_t host_count = host->pattern_count, path_count = path->pattern_count, all_paths = path_count, at = 0;
+    for (size_t p = 0; path->normal && p < path_count; p++)
+        all_paths += !is_same(&path->patterns[p], &path->normal[p]);
+    if (host_count && all_paths > ENTRIES_MAX / host_count) {
         add_condition(reader, WEIR__AT_HOST, hosts);
-        hosts->count = 0;
+        host_count = 0;
     }
-    size_t host_count = hosts->count ? hosts->count : 1, path_count = paths->count ? paths->count : 1, at = 0;
-    struct weir__path_entry *entries =
-        weir__arena_array(&reader->builder->set->arena, host_count * path_count, sizeof *entries);
+    size_t most = (host_count ? host_count : 1) * (all_paths ? all_paths : 1);
+    struct weir__path_entry *entries = weir__arena_array(&reader->builder->set->arena, most, sizeof *entries);
     if (!entries)
         return false;
-    for (size_t h = 0; h < host_count; h++)
-        for (size_t p = 0; p < path_count; p++)
-            entries[at++] = (struct weir__path_entry){.host = hosts->count ? &hosts->list[h] : NULL,
-                                                      .path = paths->count ? &paths->list[p] : NULL};
+    for (size_t h = 0; h == 0 || h < host_count; h++) {
+        const struct weir__pattern *its = host_count ? &host->patterns[h] : NULL;
+        for (size_t p = 0; p == 0 || p < path_count; p++)
+            entries[at++] = (struct weir__path_entry){.host = its, .path = path_count ? &path->patterns[p] : NULL};
+        for (size_t p = 0; path->normal && p < path_count; p++)
+            if (!is_same(&path->patterns[p], &path->normal[p]))
+                entries[at++] = (struct weir__path_entry){.host = its, .path = &path->normal[p]};
+    }
     reader->match->entries = entries;
     reader->match->entry_count = at;
     return true;

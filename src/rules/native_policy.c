@@ -29,12 +29,12 @@ static const struct weir__field from_fields[] = {
 };
 
 /* { "/api/export": 20, default: 1 } */
-static void read_by_path(struct weir__builder *builder, const struct weir__node *node, struct weir__cost *cost)
+static bool read_by_path(struct weir__builder *builder, const struct weir__node *node, struct weir__cost *cost)
 {
     static const char *const names[] = {"from", "default", "max"};
     cost->paths = weir__arena_array(&builder->set->arena, node->count + 1, sizeof *cost->paths);
     if (!cost->paths)
-        return;
+        return false;
     for (const struct weir__node *member = node->first; member; member = member->next) {
         const struct weir__node *name = member->name;
         struct weir__path_cost *path = &cost->paths[cost->path_count];
@@ -52,35 +52,24 @@ static void read_by_path(struct weir__builder *builder, const struct weir__node 
             cost->path_count++;
         }
     }
+    return true;
 }
 
-void weir__native_cost(struct weir__builder *builder, const struct weir__node *node, struct weir__cost *cost)
+bool weir__native_cost(void *builder, const struct weir__node *node, const char *what, void *to)
 {
+    struct weir__cost *cost = to;
     int64_t number;
     cost->written = weir__native_written(node);
     if (node->kind == WEIR__MAP && weir__node_get(node, "from"))
-        weir__fields_read(node, "cost", WEIR__LIST_OF(from_fields), cost, builder);
-    else if (node->kind == WEIR__MAP && node->count)
-        read_by_path(builder, node, cost);
-    else if (node->kind == WEIR__SCALAR && weir__is_letter(node->text.data[0]) && !weir__parse_int(node->text, &number))
-        read_attribute(builder, node, "cost", cost);
-    else
-        weir__field_int(node, "cost", 0, COST_MAX, &cost->fallback);
+        return weir__fields_read(node, what, WEIR__LIST_OF(from_fields), cost, builder);
+    if (node->kind == WEIR__MAP && node->count)
+        return read_by_path(builder, node, cost);
+    if (node->kind == WEIR__SCALAR && weir__is_letter(node->text.data[0]) && !weir__parse_int(node->text, &number))
+        return read_attribute(builder, node, what, cost);
+    return weir__field_int(node, what, 0, COST_MAX, &cost->fallback);
 }
 
 /* ---- response ---- */
-
-static bool read_text(void *context, const struct weir__node *node, const char *what, void *to)
-{
-    weir_text read;
-    (void)context;
-    if (!weir__field_text(node, what, &read))
-        return false;
-    if (read.len > WEIR__RESPONSE_TEXT_MAX)
-        return weir__node_error(node, "%s is longer than %d bytes", what, WEIR__RESPONSE_TEXT_MAX);
-    *(weir_text *)to = read;
-    return true;
-}
 
 static bool read_headers(void *context, const struct weir__node *node, const char *what, void *to)
 {
@@ -113,7 +102,7 @@ static bool read_body(void *context, const struct weir__node *node, const char *
     static const char *const choices[] = {"auto", "json", "problem", "none", NULL};
     static const enum weir_body bodies[] = {WEIR_BODY_AUTO, WEIR_BODY_JSON, WEIR_BODY_PROBLEM, WEIR_BODY_NONE};
     static const struct weir__field fields[] = {
-        {"text", WEIR__FIELD_READ, WEIR__IN(struct weir__response, body_text), .read = read_text}};
+        {"text", WEIR__FIELD_TEXT, WEIR__IN(struct weir__response, body_text), .max = WEIR__RESPONSE_TEXT_MAX}};
     struct weir__response *response = to;
     int word = 0;
     response->body_text = (weir_text){NULL, 0}; /* the default text belongs to the default kind */
@@ -129,29 +118,29 @@ static bool read_body(void *context, const struct weir__node *node, const char *
     return weir__fields_read(node, what, WEIR__LIST_OF(fields), response, context);
 }
 
-void weir__native_response(const struct weir__node *node, struct weir__response *response)
+bool weir__native_response(void *builder, const struct weir__node *node, const char *what, void *to)
 {
     static const struct weir__field fields[] = {
         {"status", WEIR__FIELD_INT, WEIR__IN(struct weir__response, status), .min = 400, .max = 599},
         {"headers", WEIR__FIELD_READ, WEIR__IN(struct weir__response, headers), .read = read_headers},
         {"reset", WEIR__FIELD_READ, WEIR__IN(struct weir__response, headers), .read = read_reset},
         {"body", WEIR__FIELD_READ, .read = read_body},
-        {"message", WEIR__FIELD_READ, WEIR__IN(struct weir__response, message), .read = read_text},
+        {"message", WEIR__FIELD_TEXT, WEIR__IN(struct weir__response, message), .max = WEIR__RESPONSE_TEXT_MAX},
     };
-    weir__fields_read(node, "response", WEIR__LIST_OF(fields), response, NULL);
+    return weir__fields_read(node, what, WEIR__LIST_OF(fields), to, builder);
 }
 
 /* ---- queue ---- */
 
 /* { max: 1000, max_bytes: 64MiB, max_age: 1h } */
-void weir__native_queue(const struct weir__node *node, struct weir__deferral *queue)
+bool weir__native_queue(void *builder, const struct weir__node *node, const char *what, void *to)
 {
     static const struct weir__field fields[] = {
         {"max", WEIR__FIELD_INT, WEIR__IN(struct weir__deferral, max), .min = 1, .max = INT32_MAX},
         {"max_bytes", WEIR__FIELD_SIZE, WEIR__IN(struct weir__deferral, max_bytes), .min = INT64_C(1) << 10},
         {"max_age", WEIR__FIELD_AGE, WEIR__IN(struct weir__deferral, max_age_ms)},
     };
-    weir__fields_read(node, "queue", WEIR__LIST_OF(fields), queue, NULL);
+    return weir__fields_read(node, what, WEIR__LIST_OF(fields), to, builder);
 }
 
 /* ---- Overload: the scale ---- */
@@ -180,67 +169,68 @@ _Static_assert(INT64_C(100) * FULL_PER_MILLE * 100 * ELASTIC_RANGE == WEIR__SCAL
 
 /* ---- Parsing ---- */
 
-static void read_elastic(const struct weir__node *node, struct weir__overload_policy *to)
+static bool read_elastic(void *context, const struct weir__node *node, const char *what, void *to)
 {
     static const struct weir__field fields[] = {
         {"up_to", WEIR__FIELD_PERCENT, WEIR__IN(struct weir__overload_policy, up_to), .min = 101,
          .max = WEIR__PERCENT_MAX},
         {"while", WEIR__FIELD_PERCENT, WEIR__IN(struct weir__overload_policy, below), .min = 1, .max = 100},
     };
-    to->below = 70;
-    if (!weir__fields_read(node, "elastic", WEIR__LIST_OF(fields), to, NULL))
-        to->up_to = 0;
-    else if (!to->up_to)
-        weir__node_error(node, "up_to is missing: how much may the limit grow, in per cent of the limit?");
+    struct weir__overload_policy *policy = to;
+    policy->below = 70;
+    if (weir__fields_read(node, what, WEIR__LIST_OF(fields), policy, context))
+        return policy->up_to ||
+               weir__node_error(node, "up_to is missing: how much may the limit grow, in per cent of the limit?");
+    policy->up_to = 0;
+    return false;
 }
 
-static void read_adaptive(const struct weir__node *node, struct weir__overload_policy *to)
+static bool read_adaptive(void *context, const struct weir__node *node, const char *what, void *to)
 {
     static const struct weir__field fields[] = {
         {"min", WEIR__FIELD_PERCENT, WEIR__IN(struct weir__overload_policy, min), .min = 1, .max = WEIR__PERCENT_MAX},
         {"max", WEIR__FIELD_PERCENT, WEIR__IN(struct weir__overload_policy, max), .min = 1, .max = WEIR__PERCENT_MAX},
     };
-    to->max = 100;
-    bool good = weir__fields_read(node, "adaptive", WEIR__LIST_OF(fields), to, NULL);
-    if (good && !to->min)
+    struct weir__overload_policy *policy = to;
+    policy->max = 100;
+    bool good = weir__fields_read(node, what, WEIR__LIST_OF(fields), policy, context);
+    if (good && !policy->min)
         good = weir__node_error(node, "min is missing: the limit under overload, in per cent of the limit");
-    else if (good && to->min >= to->max)
-        good = weir__node_error(weir__node_get(node, "min"), "min must be less than max, which is %d%%", to->max);
-    if (!good)
-        to->max = 0;
+    else if (good && policy->min >= policy->max)
+        good = weir__node_error(weir__node_get(node, "min"), "min must be less than max, which is %d%%", policy->max);
+    policy->max = good ? policy->max : 0;
+    return good;
 }
 
 /* A class, or a number: of several rules that deny, the one with the highest number is reported. */
-static void read_priority(const struct weir__node *node, struct weir__rule *rule)
+static bool read_priority(void *context, const struct weir__node *node, const char *what, void *to)
 {
     static const char *const classes[] = {"critical", "high", "normal", "low", NULL};
-    int64_t number = 0;
+    static const struct weir__field number = {"priority", WEIR__FIELD_INT, WEIR__IN(struct weir__rule, priority),
+                                              .min = INT32_MIN, .max = INT32_MAX};
+    struct weir__rule *rule = to;
     int word = 0;
-    if (node->kind != WEIR__SCALAR || !weir__is_letter(node->text.data[0])) {
-        if (weir__field_int(node, "priority", INT32_MIN, INT32_MAX, &number))
-            rule->priority = (int)number;
-    } else if (weir__field_choice(node, "priority", classes, &word)) {
-        rule->overload.has_class = true;
-        rule->overload.class = (enum weir_priority)word;
-    }
+    if (node->kind != WEIR__SCALAR || !weir__is_letter(node->text.data[0]))
+        return weir__field_read(&number, node, rule, context);
+    rule->overload.has_class = weir__field_choice(node, what, classes, &word);
+    rule->overload.class = (enum weir_priority)word;
+    return rule->overload.has_class;
 }
 
-void weir__native_overload(const struct weir__overload_nodes *nodes, struct weir__rule *rule)
+void weir__native_overload(const struct weir__node *map, struct weir__rule *rule)
 {
-    static const struct weir__field reserve = {"reserve", WEIR__FIELD_PERCENT,
-                                               WEIR__IN(struct weir__rule, overload.reserve), .min = 1, .max = 99};
-    if (nodes->priority)
-        read_priority(nodes->priority, rule);
-    if (nodes->elastic)
-        read_elastic(nodes->elastic, &rule->overload);
-    if (nodes->adaptive)
-        read_adaptive(nodes->adaptive, &rule->overload);
-    if (nodes->reserve)
-        weir__field_read(&reserve, nodes->reserve, rule, NULL);
-    if (nodes->priority && rule->shadow && rule->overload.has_class)
-        weir__node_warning(nodes->priority, "priority has no effect in a shadow rule");
-    else if (nodes->reserve && rule->overload.has_class && rule->overload.class == WEIR_CRITICAL)
-        weir__node_warning(nodes->reserve, "the reserve has no effect: every request of this rule is critical");
+    static const struct weir__field fields[] = {
+        {"priority", WEIR__FIELD_READ, .read = read_priority},
+        {"elastic", WEIR__FIELD_READ, WEIR__IN(struct weir__rule, overload), .read = read_elastic},
+        {"adaptive", WEIR__FIELD_READ, WEIR__IN(struct weir__rule, overload), .read = read_adaptive},
+        {"reserve", WEIR__FIELD_PERCENT, WEIR__IN(struct weir__rule, overload.reserve), .min = 1, .max = 99},
+    };
+    const struct weir__node *priority = weir__node_get(map, "priority"), *reserve = weir__node_get(map, "reserve");
+    weir__fields_given(map, WEIR__LIST_OF(fields), rule, NULL);
+    if (priority && rule->shadow && rule->overload.has_class)
+        weir__node_warning(priority, "priority has no effect in a shadow rule");
+    else if (reserve && rule->overload.has_class && rule->overload.class == WEIR_CRITICAL)
+        weir__node_warning(reserve, "the reserve has no effect: every request of this rule is critical");
 }
 
 /* ---- Scaled limits ---- */
@@ -264,19 +254,18 @@ static bool limit_at(const struct weir__node *field, const weir_params *params, 
                             (long long)there.limit, weir_strerror(error));
 }
 
-bool weir__native_scaled_limit(struct weir__builder *builder, const struct weir__overload_nodes *nodes,
+bool weir__native_scaled_limit(struct weir__builder *builder, const struct weir__node *map,
                                const struct weir__rule *rule, const weir_params *params, struct weir__quota *quota)
 {
     const struct weir__overload_policy *policy = &rule->overload;
+    const struct weir__node *elastic = weir__node_get(map, "elastic"), *adaptive = weir__node_get(map, "adaptive");
     weir_limit floor, *ceiling;
     if (!weir__overload_is_scaled(policy))
         return true;
     ceiling = weir__arena_take(&builder->set->arena, sizeof *ceiling);
-    if (!ceiling)
-        return false;
-    if (!limit_at(nodes->elastic ? nodes->elastic : nodes->adaptive, params,
-                  weir__overload_scale(policy, 0, FULL_PER_MILLE), ceiling) ||
-        (nodes->adaptive && !limit_at(nodes->adaptive, params, weir__overload_scale(policy, UINT32_MAX, 0), &floor)))
+    if (!ceiling ||
+        !limit_at(elastic ? elastic : adaptive, params, weir__overload_scale(policy, 0, FULL_PER_MILLE), ceiling) ||
+        (adaptive && !limit_at(adaptive, params, weir__overload_scale(policy, UINT32_MAX, 0), &floor)))
         return false;
     weir__limit_init_scaled(ceiling, ceiling);
     weir__limit_init_scaled(&quota->limit, ceiling);

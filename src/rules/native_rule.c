@@ -6,55 +6,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* The fields: up to LEASE those of a limit, in a rule or in one of its `limits`; then those of a rule. */
-#define EACH_FIELD(X)                                                                                                  \
-    X(LIMIT, "limit")                                                                                                  \
-    X(WINDOW, "window")                                                                                                \
-    X(NAME, "name")                                                                                                    \
-    X(MAX_DELAY, "max_delay")                                                                                          \
-    X(ALGORITHM, "algorithm")                                                                                          \
-    X(BURST, "burst")                                                                                                  \
-    X(REFILL, "refill")                                                                                                \
-    X(ALIGN, "align")                                                                                                  \
-    X(TIMEZONE, "timezone")                                                                                            \
-    X(BUCKETS, "buckets")                                                                                              \
-    X(ROUND, "round")                                                                                                  \
-    X(COUNT_REJECTED, "count_rejected")                                                                                \
-    X(SOFT, "soft")                                                                                                    \
-    X(LEASE, "lease")                                                                                                  \
-    X(MATCH, "match")                                                                                                  \
-    X(KEY, "key")                                                                                                      \
-    X(LIMITS, "limits")                                                                                                \
-    X(TIER, "tier")                                                                                                    \
-    X(COST, "cost")                                                                                                    \
-    X(ON_MISSING_KEY, "on_missing_key")                                                                                \
-    X(ON_LIMIT, "on_limit")                                                                                            \
-    X(QUEUE, "queue")                                                                                                  \
-    X(SHADOW, "shadow")                                                                                                \
-    X(CONSISTENCY, "consistency")                                                                                      \
-    X(ON_STORE_FAILURE, "on_store_failure")                                                                            \
-    X(PRIORITY, "priority")                                                                                            \
-    X(RESPONSE, "response")                                                                                            \
-    X(ALLOW, "allow")                                                                                                  \
-    X(BLOCK, "block")                                                                                                  \
-    X(ELASTIC, "elastic")                                                                                              \
-    X(ADAPTIVE, "adaptive")                                                                                            \
-    X(RESERVE, "reserve")
-
-#define FIELD_ENUM(field, name) field,
-enum field { EACH_FIELD(FIELD_ENUM) FIELDS };
-
-#define FIELD_NAME(field, name) name,
-static const char *const names[FIELDS] = {EACH_FIELD(FIELD_NAME)};
-
-/* A rule under construction: what its limits share, and its nodes. */
+/* A rule under construction: what its limits share. */
 struct rule_reader {
     struct weir__builder *builder;
     const struct weir__node *node;
-    const struct weir__node *at[FIELDS];
-    struct weir__overload_nodes overload;
     struct weir__rule rule;
-    bool delay;
     bool unknown;    /* it has unknown fields: a missing one is probably misspelt */
     bool shared_bad; /* the parameters that its limits share have an error */
 };
@@ -62,6 +18,65 @@ struct rule_reader {
 #define WINDOW_MISSING "window is missing: how long is the limit for?"
 
 /* ---- Fields ---- */
+
+static bool read_key(void *context, const struct weir__node *node, const char *what, void *to)
+{
+    weir_rules *set = ((struct weir__builder *)context)->set;
+    weir_text text;
+    if (!weir__field_text(node, what, &text))
+        return false;
+    if (!text.len)
+        return weir__node_error(node, "the key is empty; without one there is one bucket for all");
+    if (!weir__template_compile(to, &set->attributes, &set->arena, node->report, node->place, text))
+        return false;
+    weir__lint_key(&set->attributes, node, to);
+    return true;
+}
+
+static const char *const missing[] = {"skip", "deny", "share", NULL};
+static const char *const on_limit[] = {"reject", "delay", "queue", NULL};
+static const char *const consistency[] = {"local", "eventual", "strict", NULL};
+static const char *const failure[] = {"local", "open", "closed", NULL};
+
+#define RULE(member) WEIR__IN(struct weir__rule, member)
+
+/* The fields of a rule. The first may also be those of one of its `limits`. */
+enum { OF_LIMITS = 14, OWN_PARAMETERS = 4 };
+static const struct weir__field fields[] = {
+    {.name = "limit"},
+    {.name = "window"},
+    {.name = "name"},
+    {.name = "max_delay"},
+    {.name = "algorithm"}, /* this and the rest of a limit: algorithm.c */
+    {.name = "burst"},
+    {.name = "refill"},
+    {.name = "align"},
+    {.name = "timezone"},
+    {.name = "buckets"},
+    {.name = "round"},
+    {.name = "count_rejected"},
+    {.name = "soft"},
+    {.name = "lease"},
+    {.name = "match"}, /* read before the others, which depend on its normal form of paths */
+    {.name = "limits"},
+    {.name = "tier"},
+    {.name = "priority"}, /* this, elastic, adaptive and reserve: weir__native_overload */
+    {.name = "elastic"},
+    {.name = "adaptive"},
+    {.name = "reserve"},
+    {"shadow", WEIR__FIELD_BOOL, RULE(shadow)},
+    {"on_missing_key", WEIR__FIELD_CHOICE, RULE(on_missing), .choices = missing},
+    {"on_limit", WEIR__FIELD_CHOICE, RULE(on_limit), .choices = on_limit},
+    {"consistency", WEIR__FIELD_CHOICE, RULE(consistency), .choices = consistency,
+     .place = offsetof(struct weir__rule, consistency_place)},
+    {"on_store_failure", WEIR__FIELD_CHOICE, RULE(on_failure), .choices = failure},
+    {"queue", WEIR__FIELD_READ, RULE(queue), .read = weir__native_queue},
+    {"key", WEIR__FIELD_READ, RULE(key), .read = read_key},
+    {"allow", WEIR__FIELD_READ, RULE(allow), .read = weir__native_list},
+    {"block", WEIR__FIELD_READ, RULE(block), .read = weir__native_list},
+    {"cost", WEIR__FIELD_READ, RULE(cost), .read = weir__native_cost},
+    {"response", WEIR__FIELD_READ, RULE(response), .read = weir__native_response},
+};
 
 /* Reports an unknown field of a rule or of one of its limits (`what`). */
 static void report_unknown(const struct weir__node *name, const char *what)
@@ -78,36 +93,37 @@ static void report_unknown(const struct weir__node *name, const char *what)
                                                {"algorithm", "strategy,type"},
                                                {"burst", "capacity"},
                                                {"cost", "weight"}};
+    const char *names[WEIR__COUNT(fields)];
     char shown[WEIR__SHOWN];
     bool rule = strcmp(what, "a rule") == 0;
     const char *inside = rule ? weir__report_meant(name->text, WEIR__LIST_OF(inner)) : NULL;
     const char *meant = rule ? weir__report_meant(name->text, WEIR__LIST_OF(elsewhere)) : NULL;
+    for (size_t i = 0; i < WEIR__COUNT(fields); i++)
+        names[i] = fields[i].name;
     weir__printable(name->text, shown, sizeof shown);
     if (inside)
         weir__node_error(name, "a rule has no field \"%s\"; it belongs in %s: { %s: … }", shown, inside, shown);
     else
-        weir__node_unknown(name, meant ? weir__text_of(meant) : name->text, names, FIELDS, "%s has no field \"%s\"",
-                           what, shown);
+        weir__node_unknown(name, meant ? weir__text_of(meant) : name->text, names, WEIR__COUNT(names),
+                           "%s has no field \"%s\"", what, shown);
 }
 
-/* Sets nodes[i] to the member names[i] of the map, or NULL. False: not a map, or unknown members. */
-static bool pick(const struct weir__node *map, const char *what, const struct weir__node **nodes)
+/* Checks the names of the fields of a rule, or of one of its limits. */
+static bool check_fields(const struct weir__node *map, const char *what, bool listed)
 {
-    memset(nodes, 0, FIELDS * sizeof(struct weir__node *));
+    int errors = map->report->errors;
     if (map->kind != WEIR__MAP)
-        return weir__field_names(map, what, names, FIELDS);
-    bool known = true;
+        return weir__field_names(map, what, NULL, 0);
     for (const struct weir__node *member = map->first; member; member = member->next) {
         size_t i = 0;
-        while (i < FIELDS && !weir__text_is(member->name->text, names[i]))
+        while (i < WEIR__COUNT(fields) && !weir__text_is(member->name->text, fields[i].name))
             i++;
-        if (i < FIELDS)
-            nodes[i] = member;
-        else
+        if (i == WEIR__COUNT(fields))
             report_unknown(member->name, what);
-        known &= i < FIELDS;
+        else if (listed && i >= OF_LIMITS)
+            weir__node_error(member->name, "%s belongs to the rule, not to one of its limits", fields[i].name);
     }
-    return known;
+    return map->report->errors == errors;
 }
 
 /* ---- Names ---- */
@@ -244,7 +260,7 @@ static bool make_limits(struct rule_reader *reader, struct numbers *numbers, con
         numbers->nodes.limit = at;
         numbers->params.limit = quota->units;
         good &= weir__algorithm_make(&numbers->nodes, &numbers->params, &quota->limit) &&
-                weir__native_scaled_limit(reader->builder, &reader->overload, &reader->rule, &numbers->params, quota);
+                weir__native_scaled_limit(reader->builder, reader->node, &reader->rule, &numbers->params, quota);
         if (good && !looked)
             weir__lint_limit(numbers->nodes.map, &quota->limit);
         looked = true; /* the other tiers differ only in their units */
@@ -255,16 +271,21 @@ static bool make_limits(struct rule_reader *reader, struct numbers *numbers, con
 
 /* ---- One limit: the rule's own, or one of a list ---- */
 
+static const struct weir__node *field(const struct rule_reader *reader, const char *name)
+{
+    return weir__node_get(reader->node, name);
+}
+
 /* Reads max_delay; only the leaky bucket delays. */
 static bool read_delay(struct rule_reader *reader, const struct weir__node *max_delay, weir_params *params)
 {
     struct weir__parsed_window longest;
-    if (reader->delay && params->algorithm != WEIR_LEAKY_BUCKET)
-        return weir__node_error(reader->at[ON_LIMIT],
+    params->delay = reader->rule.on_limit == WEIR_ON_LIMIT_DELAY;
+    if (params->delay && params->algorithm != WEIR_LEAKY_BUCKET)
+        return weir__node_error(field(reader, "on_limit"),
                                 "on_limit: delay needs algorithm: leaky_bucket, which knows when a request may leave");
-    if (max_delay && !reader->delay)
+    if (max_delay && !params->delay)
         return weir__node_error(max_delay->name, "max_delay goes with on_limit: delay");
-    params->delay = reader->delay;
     if (!max_delay)
         return true;
     if (!weir__field_window(max_delay, "max_delay", &longest))
@@ -273,178 +294,136 @@ static bool read_delay(struct rule_reader *reader, const struct weir__node *max_
     return true;
 }
 
-/* Reports fields that a limit of requests in flight cannot have. */
-static bool check_flight(const struct rule_reader *reader, const weir_params *params)
+/* Reports fields that a limit by this algorithm cannot have. */
+static bool check_algorithm(const struct rule_reader *reader, enum weir_algorithm algorithm)
 {
+    const struct weir__node *cost = field(reader, "cost"), *reserve = field(reader, "reserve");
     bool later = reader->rule.consistency_given && reader->rule.consistency == WEIR__EVENTUAL;
-    if (params->algorithm != WEIR_CONCURRENCY)
-        return true;
-    if (reader->at[COST])
-        weir__node_error(reader->at[COST]->name, "cost is not for concurrency: a request in flight takes one slot");
-    if (later)
-        weir__node_error(
-            reader->at[CONSISTENCY],
-            "concurrency cannot be eventual: what others hold now must be known now; use strict, or local");
-    return !reader->at[COST] && !later;
-}
-
-static bool check_reserve(const struct rule_reader *reader, enum weir_algorithm algorithm)
-{
-    if (!reader->at[RESERVE] || (algorithm != WEIR_TOKEN_BUCKET && algorithm != WEIR_LEAKY_BUCKET))
-        return true;
-    return weir__node_error(reader->at[RESERVE]->name,
-                            "token and leaky buckets cannot have a reserve; use fixed_window, sliding_window_log, "
-                            "sliding_window_counter or concurrency");
+    bool bucket = algorithm == WEIR_TOKEN_BUCKET || algorithm == WEIR_LEAKY_BUCKET;
+    if (algorithm == WEIR_CONCURRENCY && cost)
+        weir__node_error(cost->name, "cost is not for concurrency: a request in flight takes one slot");
+    if (algorithm == WEIR_CONCURRENCY && later)
+        weir__node_error(field(reader, "consistency"), "concurrency cannot be eventual: what others hold now must be "
+                                                       "known now; use strict, or local");
+    if (bucket && reserve)
+        weir__node_error(reserve->name,
+                         "token and leaky buckets cannot have a reserve; use fixed_window, sliding_window_log, "
+                         "sliding_window_counter or concurrency");
+    return algorithm == WEIR_CONCURRENCY ? !cost && !later : !bucket || !reserve;
 }
 
 /* The window, and the algorithm with its parameters. */
-static bool read_numbers(struct rule_reader *reader, const struct weir__node *const *at, struct numbers *numbers)
+static bool read_numbers(struct rule_reader *reader, struct numbers *numbers)
 {
+    const struct weir__node *map = numbers->nodes.map, *window = numbers->nodes.window;
     bool listed = numbers->nodes.outer, own = false;
     bool flight = weir__algorithm_is_concurrency(&numbers->nodes);
-    if (listed && !at[WINDOW] && !at[NAME])
-        return weir__node_error(numbers->nodes.map,
-                                flight ? "name is missing: what is this limit called?" : WINDOW_MISSING);
-    if (at[WINDOW] && !weir__field_window(at[WINDOW], names[WINDOW], &numbers->window))
+    if (listed && !window && !weir__node_get(map, "name"))
+        return weir__node_error(map, flight ? "name is missing: what is this limit called?" : WINDOW_MISSING);
+    if (window && !weir__field_window(window, "window", &numbers->window))
         return false;
-    for (int field = ALGORITHM; field <= LEASE; field++)
-        own |= at[field] != NULL;
+    for (int i = OWN_PARAMETERS; i < OF_LIMITS; i++)
+        own |= weir__node_get(map, fields[i].name) != NULL;
     if (listed && !own && reader->shared_bad)
         return false; /* has only the rule's parameters, whose errors were reported */
-    const struct weir__node *max_delay = at[MAX_DELAY] ? at[MAX_DELAY] : reader->at[MAX_DELAY];
+    const struct weir__node *max_delay = weir__node_get(map, "max_delay");
     bool good =
         weir__algorithm_read(reader->builder, &numbers->nodes, &numbers->window, WEIR__NATIVE, &numbers->params) &&
-        read_delay(reader, max_delay, &numbers->params) && check_flight(reader, &numbers->params) &&
-        check_reserve(reader, numbers->params.algorithm);
+        read_delay(reader, max_delay ? max_delay : field(reader, "max_delay"), &numbers->params) &&
+        check_algorithm(reader, numbers->params.algorithm);
     reader->shared_bad |= !good && !own;
     return good;
 }
 
-/* Makes a rule of one limit, and adds it. `entry` has the limit's fields in at[]. */
-static void add_limit(struct rule_reader *reader, const struct weir__node *entry, const struct weir__node *const *at)
+/* Makes a rule of one limit, and adds it. `entry` is the rule or one of its `limits`. */
+static void add_limit(struct rule_reader *reader, const struct weir__node *entry)
 {
     bool listed = entry != reader->node;
+    const struct weir__node *limit = weir__node_get(entry, "limit"), *window = weir__node_get(entry, "window");
+    const struct weir__node *name = weir__node_get(entry, "name"), *cost = field(reader, "cost");
     struct weir__rule rule = reader->rule;
     struct numbers numbers = {
-        .nodes = {.map = entry, .outer = listed ? reader->node : NULL, .window = at[WINDOW], .limit = at[LIMIT]}};
+        .nodes = {.map = entry, .outer = listed ? reader->node : NULL, .window = window, .limit = limit}};
 
     rule.place = entry->place;
-    rule.name = listed ? make_name(reader, at[NAME] ? at[NAME] : at[WINDOW]) : rule.base;
-    bool good = read_numbers(reader, at, &numbers);
-    if (!at[LIMIT]) {
+    rule.name = listed ? make_name(reader, name ? name : window) : rule.base;
+    bool good = read_numbers(reader, &numbers);
+    if (!limit) {
         if (!reader->unknown)
             weir__node_error(entry, "limit is missing");
         return;
     }
-    struct weir__quota *quotas = read_quotas(reader, at[LIMIT], &rule);
+    struct weir__quota *quotas = read_quotas(reader, limit, &rule);
     numbers.params.id = weir__rule_id(rule.name, rule.shadow);
     rule.count_rejected = numbers.params.count_rejected;
-    if (!good || !quotas || !make_limits(reader, &numbers, at[LIMIT], quotas, rule.quota_count) || !rule.name.len ||
+    if (!good || !quotas || !make_limits(reader, &numbers, limit, quotas, rule.quota_count) || !rule.name.len ||
         !rule.match)
         return;
-    if (reader->at[COST])
-        weir__lint_cost(reader->at[COST], &rule);
+    if (cost)
+        weir__lint_cost(cost, &rule);
     weir__builder_add(reader->builder, &rule);
 }
 
-static void add_listed(struct rule_reader *reader)
+static void add_listed(struct rule_reader *reader, const struct weir__node *list)
 {
-    const struct weir__node *list = reader->at[LIMITS];
-    for (int field = LIMIT; field <= WINDOW; field++)
-        if (reader->at[field])
-            weir__node_error(reader->at[field]->name, "%s and limits: a rule has one or the other", names[field]);
+    const struct weir__node *limit = field(reader, "limit"), *window = field(reader, "window");
+    if (limit)
+        weir__node_error(limit->name, "limit and limits: a rule has one or the other");
+    if (window)
+        weir__node_error(window->name, "window and limits: a rule has one or the other");
     if (list->kind != WEIR__LIST || !list->count) {
         weir__node_error(list, "limits is a list of { limit, window }, not %s",
                          list->kind == WEIR__LIST ? "an empty one" : weir__node_is(list));
         return;
     }
-    for (const struct weir__node *entry = list->first; entry; entry = entry->next) {
-        const struct weir__node *at[FIELDS];
-        bool good = pick(entry, "limits", at);
-        for (int field = MATCH; field < FIELDS; field++)
-            if (at[field])
-                good =
-                    weir__node_error(at[field]->name, "%s belongs to the rule, not to one of its limits", names[field]);
-        if (good)
-            add_limit(reader, entry, at);
-    }
+    for (const struct weir__node *entry = list->first; entry; entry = entry->next)
+        if (check_fields(entry, "limits", true))
+            add_limit(reader, entry);
 }
 
 /* ---- The rest of a rule ---- */
 
-static void read_policy(struct rule_reader *reader)
+/* Fields that depend on each other. */
+static void check_policy(struct rule_reader *reader)
 {
-    static const char *const missing[] = {"skip", "deny", "share", NULL};
-    static const char *const on_limit[] = {"reject", "delay", "queue", NULL};
-    static const char *const consistency[] = {"local", "eventual", "strict", NULL};
-    static const char *const failure[] = {"local", "open", "closed", NULL};
-    static const struct weir__field fields[] = {
-        {"shadow", WEIR__FIELD_BOOL, WEIR__IN(struct weir__rule, shadow)},
-        {"on_missing_key", WEIR__FIELD_CHOICE, WEIR__IN(struct weir__rule, on_missing), .choices = missing},
-        {"on_limit", WEIR__FIELD_CHOICE, WEIR__IN(struct weir__rule, on_limit), .choices = on_limit},
-        {"consistency", WEIR__FIELD_CHOICE, WEIR__IN(struct weir__rule, consistency), .choices = consistency,
-         .place = offsetof(struct weir__rule, consistency_place)},
-        {"on_store_failure", WEIR__FIELD_CHOICE, WEIR__IN(struct weir__rule, on_failure), .choices = failure},
-    };
-    struct weir__rule *rule = &reader->rule;
-
-    weir__fields_given(reader->node, WEIR__LIST_OF(fields), rule, NULL);
-    rule->consistency_given = reader->at[CONSISTENCY] != NULL;
-    reader->delay = rule->on_limit == WEIR_ON_LIMIT_DELAY;
-
-    if (reader->at[QUEUE] && rule->on_limit != WEIR_ON_LIMIT_QUEUE)
-        weir__node_error(reader->at[QUEUE]->name, "queue goes with on_limit: queue");
-    else if (reader->at[QUEUE])
-        weir__native_queue(reader->at[QUEUE], &rule->queue);
+    const struct weir__rule *rule = &reader->rule;
+    const struct weir__attributes *all = &reader->builder->set->attributes;
+    const struct weir__node *queue = field(reader, "queue"), *response = field(reader, "response");
+    const struct weir__node *allow = field(reader, "allow"), *block = field(reader, "block");
+    if (queue && rule->on_limit != WEIR_ON_LIMIT_QUEUE)
+        weir__node_error(queue->name, "queue goes with on_limit: queue");
     if (rule->shadow && rule->on_limit == WEIR_ON_LIMIT_QUEUE)
-        weir__node_warning(reader->at[ON_LIMIT],
+        weir__node_warning(field(reader, "on_limit"),
                            "a shadow rule denies nothing: none of its requests comes into a queue");
-    if (rule->shadow && reader->at[RESPONSE])
-        weir__node_warning(reader->at[RESPONSE]->name, "a shadow rule never answers: its response has no effect");
-}
-
-/* Reads the key, and the lists of keys that are allowed or blocked. */
-static void read_key(struct rule_reader *reader)
-{
-    weir_rules *set = reader->builder->set;
-    struct weir__rule *rule = &reader->rule;
-    const struct weir__node *node = reader->at[KEY], *allow = reader->at[ALLOW], *block = reader->at[BLOCK];
-    weir_text text;
-    if (node && weir__field_text(node, "key", &text)) {
-        if (!text.len)
-            weir__node_error(node, "the key is empty; without one there is one bucket for all");
-        else if (weir__template_compile(&rule->key, &set->attributes, &set->arena, node->report, node->place, text))
-            weir__lint_key(&set->attributes, node, &rule->key);
-    }
-    if (allow && weir__native_list(reader->builder, allow, "allow", &rule->allow))
-        weir__lint_listed(&set->attributes, allow, &rule->key, &rule->allow);
-    if (block && weir__native_list(reader->builder, block, "block", &rule->block))
-        weir__lint_listed(&set->attributes, block, &rule->key, &rule->block);
+    if (rule->shadow && response)
+        weir__node_warning(response->name, "a shadow rule never answers: its response has no effect");
+    if (allow)
+        weir__lint_listed(all, allow, &rule->key, &rule->allow);
+    if (block)
+        weir__lint_listed(all, block, &rule->key, &rule->block);
 }
 
 static bool has_tiers(const struct rule_reader *reader)
 {
-    if (reader->at[LIMIT])
-        return reader->at[LIMIT]->kind == WEIR__MAP;
-    for (const struct weir__node *entry = reader->at[LIMITS] ? reader->at[LIMITS]->first : NULL; entry;
-         entry = entry->next) {
-        const struct weir__node *limit = entry->kind == WEIR__MAP ? weir__node_get(entry, names[LIMIT]) : NULL;
-        if (limit && limit->kind == WEIR__MAP)
+    const struct weir__node *limit = field(reader, "limit"), *limits = field(reader, "limits");
+    for (const struct weir__node *entry = limits && !limit ? limits->first : NULL; entry; entry = entry->next) {
+        const struct weir__node *one = weir__node_get(entry, "limit");
+        if (one && one->kind == WEIR__MAP)
             return true;
     }
-    return false;
+    return limit && limit->kind == WEIR__MAP;
 }
 
 /* The attribute that chooses the tier. */
 static void read_tier(struct rule_reader *reader)
 {
-    const struct weir__node *node = reader->at[TIER];
+    const struct weir__node *node = field(reader, "tier");
     weir_rules *set = reader->builder->set;
     weir_text text = WEIR__TEXT("tier");
     reader->rule.tier = -1;
     if (node && !has_tiers(reader))
         weir__node_error(node->name, "tier goes with a limit that is a map of tiers");
-    if (!has_tiers(reader) || (node && !weir__field_text(node, names[TIER], &text)))
+    if (!has_tiers(reader) || (node && !weir__field_text(node, "tier", &text)))
         return;
     int attribute = weir__attribute_parse(&set->attributes, &set->arena, reader->node->report,
                                           node ? node->place : reader->node->place, text);
@@ -455,33 +434,28 @@ static void read_tier(struct rule_reader *reader)
 
 void weir__native_rule(struct weir__builder *builder, const struct weir__node *node)
 {
-    struct rule_reader reader = {.builder = builder, .node = node};
+    struct rule_reader reader = {.builder = builder, .node = node, .unknown = !check_fields(node, "a rule", false)};
     struct weir__rule *rule = &reader.rule;
-    const struct weir__node *const *at = reader.at;
-    weir_text name;
+    const struct weir__node *name = weir__node_get(node, "name"), *limits = weir__node_get(node, "limits");
+    weir_text text;
 
-    reader.unknown = !pick(node, "a rule", reader.at);
     if (node->kind != WEIR__MAP)
         return;
-    if (!at[NAME] && !reader.unknown)
+    if (!name && !reader.unknown)
         weir__node_error(node, "a rule has a name");
-    else if (at[NAME] && weir__field_text(at[NAME], names[NAME], &name) && check_name(at[NAME], name))
-        rule->base = name;
+    else if (name && weir__field_text(name, "name", &text) && check_name(name, text))
+        rule->base = text;
     rule->cost = (struct weir__cost){.fallback = 1, .attribute = -1};
     rule->response = builder->set->response;
-    read_policy(&reader);
-    reader.overload = (struct weir__overload_nodes){at[ELASTIC], at[ADAPTIVE], at[RESERVE], at[PRIORITY]};
-    weir__native_overload(&reader.overload, rule);
-    rule->match = weir__native_match(builder, at[MATCH]);
-    read_key(&reader);
-    if (at[COST])
-        weir__native_cost(builder, at[COST], &rule->cost);
-    if (at[RESPONSE])
-        weir__native_response(at[RESPONSE], &rule->response);
+    rule->consistency_given = weir__node_get(node, "consistency") != NULL;
+    rule->match = weir__native_match(builder, weir__node_get(node, "match"));
+    weir__fields_given(node, WEIR__LIST_OF(fields), rule, builder);
+    check_policy(&reader);
+    weir__native_overload(node, rule);
     read_tier(&reader);
-    if (at[LIMITS])
-        add_listed(&reader);
+    if (limits)
+        add_listed(&reader, limits);
     else
-        add_limit(&reader, node, at);
+        add_limit(&reader, node);
     builder->set->attributes.form = builder->set->form; /* it was that of the rule */
 }

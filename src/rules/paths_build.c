@@ -1,7 +1,5 @@
-/* Builds the path index in the arena. Its hash map is built by malloc, and copied when its size is known. */
+/* Builds the path index in the arena. */
 #include "rules/paths_index.h"
-
-#include <stdlib.h>
 
 struct builder {
     struct weir__arena *arena;
@@ -33,46 +31,11 @@ static void add_link(struct builder *b, const struct weir__path_link **list, uin
     *list = link;
 }
 
-static bool map_grow(struct builder *b, struct weir__label_map *map)
-{
-    struct weir__label_map old = *map;
-    size_t room = old.slots ? 2 * (old.mask + 1) : 64;
-
-    *map = (struct weir__label_map){calloc(room, sizeof *map->slots), room - 1, old.count};
-    if (!map->slots) {
-        *map = old;
-        b->arena->failed = true;
-        return false;
-    }
-    for (size_t i = 0; old.slots && i <= old.mask; i++) {
-        size_t to = old.slots[i].hash & map->mask;
-        if (!old.slots[i].value)
-            continue;
-        while (map->slots[to].value)
-            to = (to + 1) & map->mask;
-        map->slots[to] = old.slots[i];
-    }
-    free(old.slots);
-    return true;
-}
-
-/*
- * The value of a label, to be set by the caller if it is NULL and the label therefore new. The label's text is kept,
- * not copied.
- */
 static void **label_value(struct builder *b, struct weir__label_map *map, uint32_t parent, weir_text label)
 {
-    if ((!map->slots || 2 * (map->count + 1) > map->mask + 1) && !map_grow(b, map)) {
-        b->no_value = NULL;
-        return &b->no_value;
-    }
-    struct weir__label_slot *slot = weir__label_slot(map, parent, label, weir__label_hash(label));
-    if (!slot->value) {
-        *slot = (struct weir__label_slot){weir__label_place(parent, weir__label_hash(label)), label.data,
-                                          (uint32_t)label.len, parent, NULL};
-        map->count++;
-    }
-    return &slot->value;
+    void **value = weir__label_insert(map, b->arena, parent, label);
+    b->no_value = NULL;
+    return value ? value : &b->no_value;
 }
 
 static struct weir__path_node *child_by_label(struct builder *b, struct weir__path_node *node, weir_text segment)
@@ -239,7 +202,7 @@ const struct weir__paths *weir__paths_make(struct weir__arena *arena, const stru
     if (!paths)
         return NULL;
     *paths = (struct weir__paths){.any_host = node_new(&b), .shared = WEIR__FORMS - 1, .straight = true};
-    map_grow(&b, &paths->map); /* a lookup needs a free slot */
+    weir__label_map_grow(&paths->map, arena); /* a lookup needs a free slot */
     /* Backwards, because lists grow at their beginning: then they are in order. */
     for (size_t i = count; i-- > 0 && !arena->failed;) {
         add_path(&b, root_of(&b, entries[i].host), entries[i].path, entries[i].rule);
@@ -248,12 +211,5 @@ const struct weir__paths *weir__paths_make(struct weir__arena *arena, const stru
             paths->shared &= entries[i].form;
         }
     }
-    struct weir__label_slot *slots = paths->map.slots;
-    size_t slot_count = paths->map.mask + 1;
-    paths->map.slots = slots ? weir__arena_array(arena, slot_count, sizeof *slots) : NULL;
-    if (paths->map.slots)
-        memcpy(paths->map.slots, slots, slot_count * sizeof *slots);
-    free(slots);
-    free(b.seen.slots);
     return arena->failed ? NULL : paths;
 }

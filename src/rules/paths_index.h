@@ -7,6 +7,7 @@
 #ifndef WEIR_RULES_PATHS_INDEX_H
 #define WEIR_RULES_PATHS_INDEX_H
 
+#include "rules/label_map.h"
 #include "rules/paths.h"
 #include "rules/target.h"
 
@@ -20,72 +21,6 @@ enum {
 #define WEIR__LABEL_HEADS     (UINT32_C(1) << 31)         /* + node: heads of its partial segments */
 #define WEIR__LABEL_HOSTS     (WEIR__LABEL_NODES_MAX)     /* whole hosts */
 #define WEIR__LABEL_SUFFIXES  (WEIR__LABEL_NODES_MAX + 1) /* ".example.com" of "*.example.com" */
-
-struct weir__label_slot {
-    uint64_t hash;
-    const char *text;
-    uint32_t len;
-    uint32_t parent;
-    void *value; /* a node, or the partial segments of a head; NULL: the slot is free */
-};
-
-/* From a parent and a label to a node. Open addressing, at most half full. */
-struct weir__label_map {
-    struct weir__label_slot *slots;
-    size_t mask, count;
-};
-
-/* Up to eight bytes as a number. */
-static inline uint64_t weir__label_word(const char *text, size_t len)
-{
-    uint32_t low = 0, high = 0;
-    if (len >= 4) {
-        memcpy(&low, text, 4);
-        memcpy(&high, text + len - 4, 4);
-    } else if (len > 0) {
-        low = (unsigned char)text[0];
-        high = (uint32_t)((unsigned char)text[len / 2] << 8 | (unsigned char)text[len - 1]);
-    }
-    return (uint64_t)high << 32 | low;
-}
-
-/*
- * Unkeyed: only rules are inserted, so requests cannot cause collisions. Most labels have three to ten bytes, for which
- * one or two multiplications suffice.
- */
-static inline uint64_t weir__label_hash(weir_text label)
-{
-    const char *at = label.data;
-    size_t left = label.len;
-    uint64_t hash = label.len * UINT64_C(0x9e3779b97f4a7c15);
-
-    for (; left > 8; left -= 8, at += 8) {
-        hash = (hash ^ weir__label_word(at, 8)) * UINT64_C(0xd6e8feb86659fd93);
-        hash ^= hash >> 32;
-    }
-    hash = (hash ^ weir__label_word(at, left)) * UINT64_C(0xd6e8feb86659fd93);
-    return hash ^ hash >> 32;
-}
-
-/* The label's hash does not depend on the parent, so a segment of a request is hashed once for all trees. */
-static inline uint64_t weir__label_place(uint32_t parent, uint64_t label_hash)
-{
-    return label_hash + parent * UINT64_C(0x9e3779b97f4a7c15);
-}
-
-/* The slot of a label, or the free one where it would go. */
-static inline struct weir__label_slot *weir__label_slot(const struct weir__label_map *map, uint32_t parent,
-                                                        weir_text label, uint64_t label_hash)
-{
-    uint64_t hash = weir__label_place(parent, label_hash);
-
-    for (size_t i = hash & map->mask;; i = (i + 1) & map->mask) {
-        struct weir__label_slot *slot = &map->slots[i];
-        if (!slot->value || (slot->hash == hash && slot->parent == parent && slot->len == label.len &&
-                             memcmp(slot->text, label.data, label.len) == 0))
-            return slot;
-    }
-}
 
 /* A list of rules, or of lengths. */
 struct weir__path_link {

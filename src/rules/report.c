@@ -58,6 +58,18 @@ bool weir__place_find(struct weir__diagnostics *report, struct weir__place place
     return true;
 }
 
+bool weir__place_byte(struct weir__diagnostics *report, struct weir__place place, weir_text *rest)
+{
+    if (!weir__place_find(report, place, rest))
+        return false;
+    size_t i = place.line == 1 && weir__has_byte_order_mark(*rest) ? 3 : 0;
+    for (uint32_t column = 1; column < place.column && i < rest->len; column++)
+        for (i++; i < rest->len && ((unsigned char)rest->data[i] & 0xc0) == 0x80;)
+            i++;
+    *rest = (weir_text){rest->data + i, rest->len - i};
+    return true;
+}
+
 /*
  * The line of a place with one printable character for each of its own, so that a caret under column N points at the
  * Nth. NULL if there is none, or if it is too long for its column to be seen.

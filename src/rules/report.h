@@ -70,5 +70,7 @@ static inline bool weir__has_byte_order_mark(weir_text text)
 
 /* The source from the beginning of the place's line on; false if there is no such line. */
 bool weir__place_find(struct weir__diagnostics *report, struct weir__place place, weir_text *rest);
+/* The source from the place's character on. */
+bool weir__place_byte(struct weir__diagnostics *report, struct weir__place place, weir_text *rest);
 
 #endif

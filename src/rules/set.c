@@ -252,56 +252,33 @@ static bool has_open_end(const struct weir__pattern *path)
     return !last || before == 0 || star[-1] != '/';
 }
 
-/* Collects the normal forms of the rules that the index finds by their path. */
-static void note_forms(weir_rules *set)
-{
-    for (size_t i = 0; i < set->count; i++) {
-        const struct weir__match *match = set->rules[i]->match;
-        if (!match || !match->entries[0].path)
-            continue;
-        set->odd |= match->form;
-        set->forms |= (uint16_t)(match->form ? 1 << match->form : 0);
-    }
-}
-
-/* False: no memory. */
-static bool keep_open_ends(weir_rules *set, const struct weir__path_entry *entries, size_t count)
-{
-    size_t found = 0;
-    for (size_t i = 0; i < count; i++)
-        found += has_open_end(entries[i].path);
-    struct weir__path_entry *kept = weir__arena_array(&set->arena, found + 1, sizeof *kept);
-    if (!kept)
-        return false;
-    set->open_ends = kept;
-    for (size_t i = 0; i < count; i++)
-        if (has_open_end(entries[i].path))
-            kept[set->open_end_count++] = entries[i];
-    return true;
-}
-
 /* The index from host and path to the rules of the native dialect. False: no memory. */
 static bool index_paths(weir_rules *set)
 {
-    size_t count = 0, at = 0;
-    for (size_t i = 0; i < set->count; i++)
-        count += set->rules[i]->match ? set->rules[i]->match->entry_count : 0;
-    struct weir__path_entry *entries = calloc(count + 1, sizeof *entries);
-    if (!entries)
-        return false;
+    size_t count = 0, open_ends = 0;
     for (size_t i = 0; i < set->count; i++) {
         const struct weir__match *match = set->rules[i]->match;
-        for (size_t k = 0; match && k < match->entry_count; k++) {
-            entries[at] = match->entries[k];
-            entries[at].rule = (uint32_t)i;
-            entries[at].form = match->form;
-            set->by_host |= entries[at].host != NULL;
-            set->by_path |= entries[at].path != NULL;
-            at++;
+        for (size_t k = 0; match && k < match->entry_count; k++, count++)
+            open_ends += has_open_end(match->entries[k].path);
+    }
+    struct weir__path_entry *entries = calloc(count + 1, sizeof *entries), *at = entries;
+    struct weir__path_entry *kept = weir__arena_array(&set->arena, open_ends + 1, sizeof *kept);
+    for (size_t i = 0; entries && kept && i < set->count; i++) {
+        const struct weir__match *match = set->rules[i]->match;
+        for (size_t k = 0; match && k < match->entry_count; k++, at++) {
+            *at = match->entries[k];
+            at->rule = (uint32_t)i;
+            at->form = match->form;
+            set->by_host |= at->host != NULL;
+            set->by_path |= at->path != NULL;
+            set->odd |= at->path ? at->form : 0;
+            set->forms |= (uint16_t)(at->path && at->form ? 1 << at->form : 0);
+            if (has_open_end(at->path))
+                kept[set->open_end_count++] = *at;
         }
     }
-    note_forms(set);
-    set->paths = keep_open_ends(set, entries, count) ? weir__paths_make(&set->arena, entries, count) : NULL;
+    set->open_ends = kept;
+    set->paths = entries && kept ? weir__paths_make(&set->arena, entries, count) : NULL;
     free(entries);
     return set->paths != NULL;
 }

@@ -140,15 +140,9 @@ static bool has_tab_indent(struct weir__diagnostics *report, struct weir__place 
 /* True for a bracket within a text, as in { key: ${client_ip} }, which YAML reads as a map. */
 static bool opens_in_text(struct weir__diagnostics *report, struct weir__place place)
 {
-    weir_text line;
-    uint32_t column = 1;
-    size_t i = 0;
-    if (!weir__place_find(report, place, &line))
-        return false;
-    for (; i < line.len && line.data[i] != '\n' && column < place.column; i++)
-        column += i + 1 < line.len && ((unsigned char)line.data[i + 1] & 0xc0) != 0x80;
-    return i > 0 && i < line.len && column == place.column && (line.data[i] == '{' || line.data[i] == '[') &&
-           !strchr(" \t,[]{}\"'", line.data[i - 1]);
+    weir_text rest;
+    return place.column > 1 && weir__place_byte(report, place, &rest) && rest.len > 0 &&
+           (*rest.data == '{' || *rest.data == '[') && !strchr(" \t,[]{}\"'", rest.data[-1]);
 }
 
 static void report_parser_problem(const yaml_parser_t *parser, uint32_t source, size_t skipped,

@@ -109,7 +109,7 @@ bool weir__field_size(const struct weir__node *node, const char *what, int64_t m
 enum weir__field_type {
     WEIR__FIELD_SKIP,    /* known, but not read here: {.name = "…"} */
     WEIR__FIELD_NODE,    /* const struct weir__node *, for the caller to read */
-    WEIR__FIELD_TEXT,    /* weir_text */
+    WEIR__FIELD_TEXT,    /* weir_text of at most `max` bytes; 0: of any length */
     WEIR__FIELD_STRING,  /* const char *, in the memory of the node */
     WEIR__FIELD_BOOL,    /* bool */
     WEIR__FIELD_INT,     /* an integer from `min` to `max` */

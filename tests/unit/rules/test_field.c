@@ -253,4 +253,115 @@ TEST(window_field)
     }
 }
 
+/* ---- Tables ---- */
+
+enum color { RED, GREEN, BLUE };
+
+struct table {
+    const struct weir__node *node;
+    weir_text text;
+    const char *string;
+    bool flag, chosen;
+    int64_t wide, bytes, age_ms;
+    int narrow;
+    uint16_t percent;
+    uint8_t small;
+    enum color color;
+    struct weir__place place;
+    int read;
+};
+
+static bool read_twice(void *context, const struct weir__node *node, const char *what, void *to)
+{
+    int64_t number;
+    if (!weir__field_int(node, what, 1, 9, &number))
+        return false;
+    *(int *)to = (int)number * *(const int *)context;
+    return true;
+}
+
+#define IN(member) WEIR__IN(struct table, member)
+
+static const char *const colors[] = {"red", "green", "blue", NULL}, *const replies[] = {"no", "yes", NULL};
+static const struct weir__field inner[] = {
+    {"small", WEIR__FIELD_INT, IN(small), .max = 255},
+    {"wide", WEIR__FIELD_INT, IN(wide), .min = -5, .max = INT64_MAX},
+};
+static const struct weir__field table[] = {
+    {"node", WEIR__FIELD_NODE, IN(node)},
+    {"text", WEIR__FIELD_TEXT, IN(text), .max = 5, .or_null = true},
+    {"string", WEIR__FIELD_STRING, IN(string), .place = offsetof(struct table, place)},
+    {"flag", WEIR__FIELD_BOOL, IN(flag)},
+    {"chosen", WEIR__FIELD_CHOICE, IN(chosen), .choices = replies},
+    {"narrow", WEIR__FIELD_INT, IN(narrow), .min = -9, .max = 9, .what = "the narrow one"},
+    {"percent", WEIR__FIELD_PERCENT, IN(percent), .min = 1, .max = 300},
+    {"color", WEIR__FIELD_CHOICE, IN(color), .min = GREEN, .choices = colors},
+    {"bytes", WEIR__FIELD_SIZE, IN(bytes), .min = 1024},
+    {"age", WEIR__FIELD_AGE, IN(age_ms)},
+    {"inner", WEIR__FIELD_MAP, WEIR__MAP_OF(inner)},
+    {"read", WEIR__FIELD_READ, IN(read), .read = read_twice},
+    {.name = "skipped"},
+};
+
+static bool table_reads(const char *yaml, struct table *to)
+{
+    int twice = 2;
+    *to = (struct table){.wide = 7, .text = {"-", 1}};
+    return weir__fields_read(field(yaml), "a thing", WEIR__LIST_OF(table), to, &twice);
+}
+
+TEST(tables_read_fields_of_all_types)
+{
+    struct table t;
+    CHECK(table_reads("x: {read: 4, node: [1], text: abc, string: def, flag: true, chosen: yes, narrow: -9,\n"
+                      "    percent: 300%, color: red, bytes: 2KiB, age: 2.5s, inner: {small: 255}, skipped: [] }",
+                      &t));
+    CHECK_EQ(diags.count, 0);
+    CHECK(t.node && t.node->kind == WEIR__LIST);
+    CHECK(weir__text_is(t.text, "abc") && strcmp(t.string, "def") == 0);
+    CHECK(t.place.line == 1 && t.place.column == 44);
+    CHECK(t.flag && t.chosen && t.color == GREEN); /* `min` and the index */
+    CHECK(t.narrow == -9 && t.percent == 300 && t.small == 255 && t.wide == 7);
+    CHECK(t.bytes == 2048 && t.age_ms == 2500 && t.read == 8);
+    CHECK(table_reads("x: {text: null}", &t) && weir__text_is(t.text, "-"));
+    CHECK(table_reads("x: {}", &t) && diags.count == 0);
+}
+
+TEST(tables_report_what_is_wrong)
+{
+    static const char *const bad[][2] = {
+        {"x: {texd: a}", "a thing has no field \"texd\""},
+        {"x: {inner: {text: a}}", "inner has no field \"text\""},
+        {"x: {inner: 1}", "inner must be a map, not a number"},
+        {"x: {text: abcdef}", "text is longer than 5 bytes"},
+        {"x: {string: null}", "string must be text, not null"},
+        {"x: {narrow: 10}", "the narrow one must be a number from -9 to 9, not 10"},
+        {"x: {percent: 301}", "percent is 1% to 300%, not 301%"},
+        {"x: {percent: 0}", "percent is 1% to 300%, not 0%"},
+        {"x: {bytes: 1}", "bytes must be at least 1KiB"},
+        {"x: {read: 10}", "read must be a number from 1 to 9, not 10"},
+        {"x: []", "a thing must be a map, not a list"},
+    };
+    struct table t;
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        CHECK(!table_reads(bad[i][0], &t));
+        CHECK_EQ(diags.count, 1);
+        CHECK(strcmp(diags.all[0].message, bad[i][1]) == 0);
+        if (strcmp(diags.all[0].message, bad[i][1]) != 0)
+            printf("  %s: %s\n", bad[i][0], diags.all[0].message);
+    }
+    CHECK(!table_reads("x: {narrow: a, flag: 1, nope: 2, text: abc}", &t));
+    CHECK_EQ(diags.count, 3);
+    CHECK(weir__text_is(t.text, "abc")); /* the others are read all the same */
+}
+
+TEST(tables_take_the_first_field_alone)
+{
+    struct table t = {.wide = 7};
+    CHECK(weir__fields_or_first(field("x: 12"), "a thing", WEIR__LIST_OF(inner), &t, NULL) && t.small == 12);
+    CHECK(weir__fields_or_first(field("x: {wide: 3}"), "a thing", WEIR__LIST_OF(inner), &t, NULL) && t.wide == 3);
+    CHECK(!weir__fields_or_first(field("x: 256"), "a thing", WEIR__LIST_OF(inner), &t, NULL));
+    CHECK(only_diag_is("small must be a number from 0 to 255, not 256", ""));
+}
+
 TEST_MAIN

@@ -391,6 +391,7 @@ static const struct {
      "5:11: \"header\" needs a colon and a name after it"},
     {RULE "    cost: -1\n", "5:11: cost must be a number from 0 to 4294967295, not -1"},
     {RULE "    cost: [1]\n", "5:11: cost must be a number from 0 to 4294967295, not a list"},
+    {RULE "    cost: null\n", "5:11: cost must be text, not null"},
     {RULE "    cost: {}\n", "5:11: cost must be a number from 0 to 4294967295, not a map"},
     {RULE "    cost: heder:X\n", "5:11: unknown attribute \"heder:X\": the prefixes are header, -> header:X"},
     {RULE "    cost: { from: header:X, defalt: 1, max: 0 }\n",

@@ -23,6 +23,8 @@ static bool fails(void)
 FAILING_MALLOC(fails())
 FAILING_REALLOC(fails())
 FAILING_STRDUP(fails())
+FAILING(void *, tsearch, (const void *key, void **root, int (*compare)(const void *, const void *)),
+        (key, root, compare), NULL, fails())
 
 static struct diags diags;
 
