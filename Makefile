@@ -135,7 +135,7 @@ $B/%.o: %.c | $B/include/xxhash.h
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) -c $< -o $@
 
-$(filter $B/src/algo/% $B/src/table/% $B/src/engine/take% $B/src/engine/clock.o,$(LIB_OBJ)): ALL_CFLAGS += $(HARDEN_HOT)
+$(filter $B/src/algo/% $B/src/table/% $B/src/engine/take% $B/src/engine/fast_result.o $B/src/engine/clock.o,$(LIB_OBJ)): ALL_CFLAGS += $(HARDEN_HOT)
 # A check needs at most 16 KiB of stack in all (tests/unit/engine/test_stack.c); no single frame of it may be large.
 $B/src/engine/check.o $B/src/engine/check_descriptors.o: ALL_CFLAGS += $(if $(SANITIZER),,-Wframe-larger-than=4096)
 

@@ -121,17 +121,12 @@ static enum weir_reason listed(const weir_rules *rules, const struct weir__rule 
     return on_network(&rule->allow, values) ? WEIR_BY_ALLOW_LIST : reason;
 }
 
-/* Fills in the eval of a rule that matches: its key, its cost, lists, and tier. */
-static inline void make_eval(struct weir__request_ctx *ctx, const struct weir__rule *rule,
-                             const struct weir__rule_plan *plan, const weir_query *query, struct weir__rule_eval *eval)
+/* Fills in cost, lists and tier of an eval whose rule has no plan for them. */
+static __attribute__((noinline)) void make_eval_slow(struct weir__request_ctx *ctx, const struct weir__rule_plan *plan,
+                                                     const weir_query *query, bool has_key,
+                                                     struct weir__rule_eval *eval)
 {
-    *eval = (struct weir__rule_eval){.rule = rule, .shadow = rule->shadow, .reason = WEIR_BY_LIMIT};
-    bool has_key = fill_key(ctx, query, plan ? plan->flags : 0, eval);
-    if (has_key && plan && !query->has_cost) {
-        eval->quota = rule->quotas;
-        eval->cost = plan->cost;
-        return;
-    }
+    const struct weir__rule *rule = eval->rule;
     struct weir__values *values = values_of(ctx, query);
     eval->cost = query->has_cost ? query->cost : weir__rule_cost(rule, values, &ctx->scratch->matching);
     if (!has_key) {
@@ -149,6 +144,20 @@ static inline void make_eval(struct weir__request_ctx *ctx, const struct weir__r
         eval->reason = WEIR_BY_MISSING_KEY;
     else
         eval->cost = weir__units_of(eval->quota, eval->cost);
+}
+
+/* Fills in the eval of a rule that matches: its key, its cost, lists, and tier. */
+static inline void make_eval(struct weir__request_ctx *ctx, const struct weir__rule *rule,
+                             const struct weir__rule_plan *plan, const weir_query *query, struct weir__rule_eval *eval)
+{
+    *eval = (struct weir__rule_eval){.rule = rule, .shadow = rule->shadow, .reason = WEIR_BY_LIMIT};
+    bool has_key = fill_key(ctx, query, plan ? plan->flags : 0, eval);
+    if (!has_key || !plan || query->has_cost) {
+        make_eval_slow(ctx, plan, query, has_key, eval);
+        return;
+    }
+    eval->quota = rule->quotas;
+    eval->cost = plan->cost;
 }
 
 /* Removes the rules that are not refunded, as they took nothing. */
@@ -181,7 +190,7 @@ static inline void find_rules(const struct weir__request_ctx *ctx, const weir_qu
 }
 
 /* Makes an eval of each rule that matches. */
-static inline int match(struct weir__request_ctx *ctx, const weir_query *query)
+__attribute__((hot)) static int match(struct weir__request_ctx *ctx, const weir_query *query)
 {
     const struct weir__ruleset *ruleset = ctx->ruleset;
     struct weir__scratch *scratch = ctx->scratch;
@@ -215,8 +224,8 @@ static weir_text report_text(const weir_query *query, size_t *used, weir_text te
 }
 
 /* Decides by the networks of the whole set, without a rule. False: they do not apply. */
-static bool decide_by_network(const weir_rules *rules, struct weir__values *values, const weir_query *query,
-                              weir_time now, weir_result *result)
+static __attribute__((noinline)) bool decide_by_network(const weir_rules *rules, struct weir__values *values,
+                                                        const weir_query *query, weir_time now, weir_result *result)
 {
     bool block = on_network(&rules->block, values);
     if (!block && !on_network(&rules->allow, values))
@@ -341,7 +350,7 @@ static bool is_timed(weir_time now)
     return now.mono_ns / 32 % TIMED_ONE_IN == 0;
 }
 
-static void record_time(const weir *engine, weir_time start)
+static __attribute__((noinline)) void record_time(const weir *engine, weir_time start)
 {
     weir__times_add(&engine->segment->table, weir__cpu(), weir_clock(engine->segment).mono_ns - start.mono_ns);
 }

@@ -129,8 +129,8 @@ static bool is_fast(const struct weir__rule_eval *eval, const struct weir__rule_
            !eval->store_error;
 }
 
-bool weir__fast_result_fill(const struct weir__request_ctx *ctx, const struct weir__rule_eval *by,
-                            const weir_query *query, struct weir__fast_result *fast)
+__attribute__((hot)) bool weir__fast_result_fill(const struct weir__request_ctx *ctx, const struct weir__rule_eval *by,
+                                                 const weir_query *query, struct weir__fast_result *fast)
 {
     const struct weir__rule_plan *all[WEIR__FAST_MAX];
     if (!by || by->decision.verdict != WEIR_ALLOW || !ctx->ruleset->plan || ctx->count > WEIR__FAST_MAX ||

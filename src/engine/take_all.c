@@ -433,7 +433,8 @@ static const struct weir__rule_eval *choose(const struct weir__request_ctx *ctx,
 }
 
 /* Counts one eval in the statistics of its rule; `denied`: the request as a whole. */
-static inline void count_eval(const struct weir__request_ctx *ctx, const struct weir__rule_eval *eval, bool denied)
+__attribute__((hot)) static void count_eval(const struct weir__request_ctx *ctx, const struct weir__rule_eval *eval,
+                                            bool denied)
 {
     if (!eval->rule || eval->replaced || eval->cost <= 0 || eval->skipped)
         return;
@@ -502,7 +503,7 @@ static bool is_simple(const struct weir__request_ctx *ctx)
            !ctx->engine->segment->mapped.read_only && !weir__delta_ledger_unavailable(ctx->ruleset, eval->rule);
 }
 
-static const struct weir__rule_eval *decide_simple(const struct weir__request_ctx *ctx)
+static __attribute__((noinline)) const struct weir__rule_eval *decide_simple(const struct weir__request_ctx *ctx)
 {
     struct weir__rule_eval *eval = ctx->evals;
     operate(ctx, eval, WEIR__ADMIT);
@@ -530,13 +531,9 @@ static inline bool decide_fast(const struct weir__request_ctx *ctx)
     return true;
 }
 
-const struct weir__rule_eval *weir__evaluate(struct weir__request_ctx *ctx)
+/* The slow path of several rules, or of one that is not only a counter in the segment. */
+static __attribute__((noinline)) const struct weir__rule_eval *decide_slow(struct weir__request_ctx *ctx)
 {
-    if (ctx->fast && decide_fast(ctx))
-        return ctx->count == 1 ? ctx->evals : choose(ctx, false);
-    ctx->fast = false;
-    if (is_simple(ctx))
-        return decide_simple(ctx);
     struct weir__rule_eval *only = NULL;
     size_t counters = 0;
     bool shadows = false;
@@ -568,4 +565,12 @@ const struct weir__rule_eval *weir__evaluate(struct weir__request_ctx *ctx)
     if (!ctx->dry_run)
         count(ctx);
     return choose(ctx, weir__request_denied(ctx));
+}
+
+__attribute__((hot)) const struct weir__rule_eval *weir__evaluate(struct weir__request_ctx *ctx)
+{
+    if (ctx->fast && decide_fast(ctx))
+        return ctx->count == 1 ? ctx->evals : choose(ctx, false);
+    ctx->fast = false;
+    return is_simple(ctx) ? decide_simple(ctx) : decide_slow(ctx);
 }
