@@ -66,7 +66,7 @@ char *weir__json_put_string(char *to, size_t room, weir_text text)
     return to;
 }
 
-void weir__json_print_string(FILE *to, weir_text text)
+static void print_string(FILE *to, weir_text text)
 {
     fputc_unlocked('"', to);
     for (size_t i = 0; i < text.len; i++) {
@@ -157,7 +157,7 @@ void weir__json_add(struct weir__buffer *to, const char *format, ...)
 
 static void print_text(FILE *to, const char *text)
 {
-    weir__json_print_string(to, (weir_text){text, strlen(text)});
+    print_string(to, (weir_text){text, strlen(text)});
 }
 
 static void begin(struct weir__json *json, const char *name)
@@ -189,7 +189,7 @@ void weir__json_close(struct weir__json *json, char bracket)
 void weir__json_bytes(struct weir__json *json, const char *name, const char *data, size_t len)
 {
     begin(json, name);
-    weir__json_print_string(json->to, (weir_text){data, len});
+    print_string(json->to, (weir_text){data, len});
 }
 
 void weir__json_text(struct weir__json *json, const char *name, const char *text)

@@ -30,8 +30,6 @@ void weir__json_add(struct weir__buffer *to, const char *format, ...);
 
 /* ---- To a stream ---- */
 
-void weir__json_print_string(FILE *to, weir_text text);
-
 /* A document: the writer adds commas and escapes. */
 struct weir__json {
     FILE *to;

@@ -3,12 +3,9 @@
 #include "base/clock.h"
 
 #include <errno.h>
-#include <limits.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
-#include <sys/resource.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -20,18 +17,11 @@ enum {
 
 void weir__close_descriptors(int keep, int keep_too)
 {
-    struct rlimit files = {.rlim_cur = 1024};
-    const int kept[] = {keep < keep_too ? keep : keep_too, keep < keep_too ? keep_too : keep, INT_MAX};
-    unsigned from = STDERR_FILENO + 1;
-    getrlimit(RLIMIT_NOFILE, &files);
-    for (size_t i = 0; i < sizeof kept / sizeof *kept; i++) {
-        if (kept[i] < (int)from)
-            continue;
-        if (kept[i] > (int)from && syscall(SYS_close_range, from, (unsigned)kept[i] - 1, 0) != 0)
-            for (unsigned fd = from; fd < (unsigned)kept[i] && fd < files.rlim_cur; fd++) /* Linux before 5.9 */
-                close((int)fd);
-        from = (unsigned)kept[i] + 1;
-    }
+    int last = keep > keep_too ? keep : keep_too;
+    for (int fd = STDERR_FILENO + 1; fd < last; fd++)
+        if (fd != keep && fd != keep_too)
+            close(fd);
+    closefrom(last > STDERR_FILENO ? last + 1 : STDERR_FILENO + 1);
 }
 
 /* True when the child has ended within `ms`. */

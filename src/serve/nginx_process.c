@@ -198,8 +198,13 @@ static bool find_version(struct weir__nginx *nginx)
     const char *at = strstr(output, "nginx/");
     if (code != 0 || !at)
         return false;
+    at += strlen("nginx/");
     int part[3] = {0};
-    sscanf(at, "nginx/%3d.%3d.%3d", &part[0], &part[1], &part[2]);
+    for (int i = 0; i < 3; i++) {
+        char *end;
+        part[i] = (int)strtol(at, &end, 10) % 1000;
+        at = *end == '.' ? end + 1 : end;
+    }
     nginx->version = part[0] * 1000000 + part[1] * 1000 + part[2];
     snprintf(nginx->version_text, sizeof nginx->version_text, "%d.%d.%d", part[0], part[1], part[2]);
     return true;

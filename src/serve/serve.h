@@ -4,9 +4,9 @@
  * Processes of weir serve, when root starts it (started by another user, all of them are that user):
  *
  * Supervisor: root with ten capabilities (privilege.c). Reads weir.yaml, checks it (preflight.c), writes nginx.conf
- * (deployment.c, nginx_conf.c) into the runtime directory (runtime_dir.c), starts the others and restarts the agent,
- * reloads when a file changes, writes the log. Serves no network, parses nothing that the agent or a client wrote. Main
- * loop: supervisor.c, started by serve.c.
+ * (deployment.c, nginx_conf.c, nginx.conf.in) into the runtime directory (runtime_dir.c), starts the others and
+ * restarts the agent, reloads when a file changes, writes the log. Serves no network, parses nothing that the agent or
+ * a client wrote. Main loop: supervisor.c, started by serve.c.
  *
  * nginx master: root, as the supervisor; binds the listeners. Started by nginx_process.c.
  *
