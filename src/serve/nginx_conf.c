@@ -3,13 +3,13 @@
  *
  *   {{name}}                 a value, escaped for a quoted parameter
  *   {{@name}}                a comment with the line's place in weir.yaml, for nginx_message.c
- *   {{#name}}...{{/name}}    once for each element of a list, once for another value, not at all without a value
- *   {{^name}}...{{/name}}    only without a value
+ *   {{#name}}...{{/name}}    once for each element of a list, once for another value, not at all for an empty one
+ *   {{^name}}...{{/name}}    only for an empty value
  *   {{=name}}...{{/name}}    a part, which {{>name}} stands for
  *   {{! ... }}               a comment
  *
- * Names are looked up in the element first, then around it. Tags other than values take the end of their line with
- * them.
+ * Names are looked up in the element first, then around it; one that is nowhere is an error, so that a misspelt name
+ * leaves out no directive. Tags other than values take the end of their line with them.
  */
 #include "serve/deployment.h"
 #include "base/text.h"
@@ -48,7 +48,7 @@ static const json_t *find(const struct scope *scope, weir_text name)
     return found;
 }
 
-/* The rest of a text behind the next `mark`; `before` gets what is before it. False: there is none. */
+/* Cuts a text behind the next `mark`; `before` gets what is before it. False: there is none. */
 static bool split(weir_text *text, const char *mark, weir_text *before)
 {
     const char *at = memmem(text->data, text->len, mark, strlen(mark));
@@ -87,27 +87,32 @@ static void put_value(FILE *to, const char *value, bool escape)
     }
 }
 
-static void fill_in(FILE *to, weir_text text, const struct scope *scope)
+/* False: the template has a name that is not known. */
+static bool fill_in(FILE *to, weir_text text, const struct scope *scope)
 {
+    bool good = true;
     for (weir_text before, name; split(&text, "{{", &before) && split(&text, "}}", &name);) {
         char kind = *name.data;
         fwrite(before.data, 1, before.len, to);
         if (strchr("#^=>!@", kind))
             name = (weir_text){name.data + 1, name.len - 1};
-        const json_t *value = kind == '!' ? NULL : find(scope, name);
+        const json_t *value = strchr("=>!", kind) ? NULL : find(scope, name);
+        good &= value || strchr("=>!", kind);
         if (!strchr("#^=>!", kind)) {
             put_value(to, json_string_value(value), kind != '@');
             continue;
         }
         (void)weir__text_skip(&text, "\n");
         weir_text body = kind == '>' ? part(name) : kind == '!' ? (weir_text){"", 0} : section(&text, name);
+        bool empty = json_is_string(value) && json_string_length(value) == 0;
         if (kind == '#' && json_is_array(value))
             for (size_t i = 0; i < json_array_size(value); i++)
-                fill_in(to, body, &(struct scope){json_array_get(value, i), scope});
-        else if (kind == '>' || (kind == '#' && value) || (kind == '^' && !value))
-            fill_in(to, body, scope);
+                good &= fill_in(to, body, &(struct scope){json_array_get(value, i), scope});
+        else if (kind == '>' || (kind == '#' && !empty) || (kind == '^' && empty))
+            good &= fill_in(to, body, scope);
     }
     fwrite(text.data, 1, text.len, to);
+    return good;
 }
 
 /* ---- Values ---- */
@@ -124,7 +129,6 @@ static void set(struct writer *w, json_t *to, const char *name, json_t *value)
     w->failed |= json_object_set_new_nocheck(to, name, value) != 0;
 }
 
-/* Adds a value; an empty one counts as none. */
 __attribute__((format(printf, 4, 5))) static void add(struct writer *w, json_t *to, const char *name,
                                                       const char *format, ...)
 {
@@ -133,8 +137,7 @@ __attribute__((format(printf, 4, 5))) static void add(struct writer *w, json_t *
     va_start(arguments, format);
     int len = vasprintf(&text, format, arguments);
     va_end(arguments);
-    if (len != 0)
-        set(w, to, name, len > 0 ? json_stringn_nocheck(text, (size_t)len) : NULL);
+    set(w, to, name, len >= 0 ? json_stringn_nocheck(text, (size_t)len) : NULL);
     if (len > 0)
         explicit_bzero(text, (size_t)len); /* may be a token or a password */
     if (len >= 0)
@@ -151,6 +154,15 @@ static void add_number(struct writer *w, json_t *to, const char *name, int64_t n
     add(w, to, name, "%" PRId64, number);
 }
 
+/* The same, empty for 0. */
+static void add_some(struct writer *w, json_t *to, const char *name, int64_t number)
+{
+    if (number)
+        add_number(w, to, name, number);
+    else
+        add_text(w, to, name, "");
+}
+
 static void add_flag(struct writer *w, json_t *to, const char *name, bool flag)
 {
     add(w, to, name, "%s", flag ? "on" : "");
@@ -165,6 +177,8 @@ static void add_place(struct writer *w, json_t *to, const char *name, struct wei
         *c = (unsigned char)*c < 0x20 ? '?' : *c;
     if (place.line > 0)
         add(w, to, name, " # %s:%u:%u", file, place.line, place.column);
+    else
+        add_text(w, to, name, "");
 }
 
 /* Adds an empty list. */
@@ -219,8 +233,7 @@ static void add_rules(struct writer *w, json_t *to)
     add_text(w, to, "segment", test_only ? "segment" : config->segment_path);
     add_number(w, to, "segment_bytes", test_only ? INT64_C(1) << 20 : config->segment_bytes);
     add_place(w, to, "segment_place", config->segment_place);
-    if (config->hot_bytes && !test_only)
-        add_number(w, to, "hot_bytes", config->hot_bytes);
+    add_some(w, to, "hot_bytes", test_only ? 0 : config->hot_bytes);
     add_flag(w, to, "hot_hash", config->hot_hash || config->denied_hash); /* hashed in the log: hashed here, too */
     add_place(w, to, "hot_place", config->hot_place);
     add_flag(w, to, "load", config->load.on && !test_only);
@@ -244,8 +257,8 @@ static void add_logs(struct writer *w, json_t *to)
     const char *all = w->setting->test_only ? "/dev/null" : NULL;
     const char *access = all ? all : config->access_path ? config->access_path : "/dev/stderr";
     const char *denied = all ? all : config->denied_path ? config->denied_path : "/dev/stderr";
-    if (config->access_log != WEIR__LOG_OFF)
-        add_text(w, to, config->access_log == WEIR__LOG_JSON ? "access_json" : "access_text", access);
+    add_text(w, to, "access_text", config->access_log == WEIR__LOG_TEXT ? access : "");
+    add_text(w, to, "access_json", config->access_log == WEIR__LOG_JSON ? access : "");
     add_place(w, to, "access_place", config->access_place);
     add_text(w, to, "denied_path", config->denied_log ? denied : NULL);
     add_number(w, to, "denied_rate", config->denied_rate);
@@ -272,8 +285,7 @@ static void add_upstreams(struct writer *w, json_t *to)
     }
     add_number(w, to, "max_fails", config->max_fails);
     add_number(w, to, "fail_s", config->fail_ms / 1000);
-    if (config->keepalive)
-        add_number(w, to, "keepalive", config->keepalive);
+    add_some(w, to, "keepalive", config->keepalive);
     add_number(w, to, "connect_ms", config->connect_ms);
     add_number(w, to, "read_ms", config->read_ms);
     add_number(w, to, "send_ms", config->send_ms);
@@ -287,12 +299,15 @@ static void add_location(struct writer *w, json_t *to, bool exact, weir_text pat
 {
     const struct weir__server *server = route ? &route->servers[0] : NULL;
     json_t *location = add_element(w, to);
+    bool https = server && server->https;
+    const char *name = w->config->upstream_name;
     add_text(w, location, "modifier", exact ? "= " : "");
     add(w, location, "path", "%.*s", (int)path.len, path.data);
-    if (server)
+    if (route)
         add(w, location, "upstream", "weir_%zu", (size_t)(route - w->config->routes));
-    if (server && server->https)
-        add_text(w, location, "ssl_name", w->config->upstream_name ? w->config->upstream_name : server->host);
+    else
+        add_text(w, location, "upstream", "");
+    add_text(w, location, "ssl_name", !https ? "" : name ? name : server->host);
 }
 
 static const struct weir__route *route_of(const struct weir__config *config, enum weir__route_kind kind, weir_text path)
@@ -342,15 +357,12 @@ static void add_queue(struct writer *w, json_t *to)
     /* A body longer than body_bytes is never forwarded. */
     int64_t body =
         config->body_bytes && config->body_bytes < queue->body_bytes ? config->body_bytes : queue->body_bytes;
-    if (!queue->wanted || !config->route_count)
-        return;
-    add_text(w, to, "queue", queue->socket);
+    add_text(w, to, "queue", queue->wanted && config->route_count ? queue->socket : "");
     add_number(w, to, "queue_idle", share_of_worker(config, IDLE_MAX, IDLE_MAX / 8));
     add_number(w, to, "queue_looks", share_of_worker(config, LOOKS_MAX, LOOKS_MAX));
     add_number(w, to, "queue_body", body);
     add_number(w, to, "queue_body_max", body ? body : 1);
-    if (!queue->deliver_to)
-        add_text(w, to, "delivery", queue->gateway ? queue->gateway : "deliver/socket");
+    add_text(w, to, "delivery", queue->deliver_to ? "" : queue->gateway ? queue->gateway : "deliver/socket");
 }
 
 /* ---- Listeners ---- */
@@ -364,13 +376,13 @@ static void add_listener(struct writer *w, json_t *to, const struct weir__listen
                                         [WEIR__RESP] = "is_resp"};
     const struct weir__tls *tls = &listener->tls;
     bool http2 = listener->kind == WEIR__GRPC || (listener->http2 && listener->kind != WEIR__RESP);
-    add_flag(w, to, kinds[listener->kind], true);
+    for (int kind = 0; kind < (int)(sizeof kinds / sizeof *kinds); kind++)
+        add_flag(w, to, kinds[kind], kind == (int)listener->kind);
     add_text(w, to, "address", listener->address);
     add_place(w, to, "place", listener->place);
-    if (w->setting->nginx->version < HTTP2_DIRECTIVE)
-        add_flag(w, to, "http2_parameter", http2);
-    else if (listener->kind != WEIR__RESP)
-        add_text(w, to, "http2_directive", http2 ? "on" : "off");
+    bool directive = w->setting->nginx->version >= HTTP2_DIRECTIVE && listener->kind != WEIR__RESP;
+    add_flag(w, to, "http2_parameter", http2 && !directive);
+    add_text(w, to, "http2_directive", !directive ? "" : http2 ? "on" : "off");
     add_text(w, to, "certificate", tls->certificate);
     add_place(w, to, "certificate_place", tls->certificate_place);
     add_text(w, to, "key", tls->key);
@@ -404,10 +416,8 @@ static void add_listeners(struct writer *w, json_t *to)
     add_text(w, to, "rls_count_denied", config->rls_count_denied ? "on" : "off");
     add_text(w, to, "resp_password", access->password);
     add_text(w, to, "resp_operator_password", access->operator_password);
-    if (config->metrics) {
-        add_text(w, to, "metrics", config->metrics->address);
-        add_place(w, to, "metrics_place", config->metrics->place);
-    }
+    add_text(w, to, "metrics", config->metrics ? config->metrics->address : "");
+    add_place(w, to, "metrics_place", config->metrics ? config->metrics->place : (struct weir__place){0});
 }
 
 char *weir__nginx_conf(const struct weir__config *config, const struct weir__facts *facts,
@@ -425,11 +435,11 @@ char *weir__nginx_conf(const struct weir__config *config, const struct weir__fac
     add_queue(&w, values);
     add_listeners(&w, values);
     FILE *to = w.failed ? NULL : open_memstream(&text, &len);
-    if (to)
-        fill_in(to, (weir_text){weir__nginx_template, (size_t)(weir__nginx_template_end - weir__nginx_template)},
-                &(struct scope){values, NULL});
+    bool good =
+        to && fill_in(to, (weir_text){weir__nginx_template, (size_t)(weir__nginx_template_end - weir__nginx_template)},
+                      &(struct scope){values, NULL});
     json_decref(values);
-    bool good = to && !ferror(to);
+    good &= to && !ferror(to);
     good &= to && fclose(to) == 0;
     if (good)
         return text;
