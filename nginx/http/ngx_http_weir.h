@@ -99,7 +99,7 @@ typedef struct {
     ngx_array_t *tokens;       /* of ngx_http_weir_token_t; NULL: open */
     ngx_flag_t operators;      /* without tokens: every caller is an operator */
     ngx_flag_t open;           /* with tokens: only operators need one */
-    ngx_uint_t auth_status;    /* of a denial by weir_auth; 0: the rule's */
+    ngx_int_t auth_status;     /* of a denial by weir_auth; 0: the rule's */
     ngx_uint_t auth_headers;   /* NGX_HTTP_WEIR_EITHER, _FORWARDED or _ORIGINAL */
     ngx_array_t *auth_proxies; /* of ngx_cidr_t; NULL: this host, and peers that authenticate */
 } ngx_http_weir_loc_conf_t;

@@ -111,19 +111,11 @@ ngx_int_t ngx_http_weir_refuse(ngx_http_request_t *r, int status, const char *co
 
 static enum weir__api_method ngx_http_weir_api_method(ngx_http_request_t *r)
 {
-    switch (r->method) {
-    case NGX_HTTP_GET:
-    case NGX_HTTP_HEAD:
-        return WEIR__GET;
-    case NGX_HTTP_POST:
-        return WEIR__POST;
-    case NGX_HTTP_PUT:
-        return WEIR__PUT;
-    case NGX_HTTP_DELETE:
-        return WEIR__DELETE;
-    default:
-        return WEIR__OTHER_METHOD;
-    }
+    return r->method & (NGX_HTTP_GET | NGX_HTTP_HEAD) ? WEIR__GET
+           : r->method & NGX_HTTP_POST                ? WEIR__POST
+           : r->method & NGX_HTTP_PUT                 ? WEIR__PUT
+           : r->method & NGX_HTTP_DELETE              ? WEIR__DELETE
+                                                      : WEIR__OTHER_METHOD;
 }
 
 /* The unparsed path after the location's own: keys may contain %2F or "//". */

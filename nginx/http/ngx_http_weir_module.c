@@ -135,18 +135,27 @@ static char *ngx_http_weir_queue(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     return NGX_CONF_OK;
 }
 
-/* `weir_api_reservations NUMBER` */
-static char *ngx_http_weir_api_reservations(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+/* A number within bounds, to which `post` points. */
+typedef struct {
+    const char *what;
+    ngx_int_t low, high;
+} ngx_http_weir_bounds_t;
+
+static const ngx_http_weir_bounds_t ngx_http_weir_reservations = {"number", 0, WEIR__RESERVATIONS_MAX},
+                                    ngx_http_weir_statuses = {"status", 400, 599};
+
+static char *ngx_http_weir_bounded(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 {
-    ngx_http_weir_main_conf_t *mcf = conf;
+    const ngx_http_weir_bounds_t *bounds = cmd->post;
+    ngx_int_t *field = (ngx_int_t *)((char *)conf + cmd->offset);
     ngx_str_t *value = cf->args->elts;
-    if (mcf->reservations_max != NGX_CONF_UNSET)
+    if (*field != NGX_CONF_UNSET)
         return "is duplicate";
-    mcf->reservations_max = ngx_atoi(value[1].data, value[1].len);
-    if (mcf->reservations_max != NGX_ERROR && mcf->reservations_max <= WEIR__RESERVATIONS_MAX)
+    *field = ngx_atoi(value[1].data, value[1].len);
+    if (*field >= bounds->low && *field <= bounds->high)
         return NGX_CONF_OK;
-    ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "invalid number \"%V\" in \"%V\"; use one from 0 to %d", &value[1],
-                       &cmd->name, WEIR__RESERVATIONS_MAX);
+    ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "invalid %s \"%V\" in \"%V\"; use one from %i to %i", bounds->what,
+                       &value[1], &cmd->name, bounds->low, bounds->high);
     return NGX_CONF_ERROR;
 }
 
@@ -179,20 +188,6 @@ static char *ngx_http_weir_auth(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 {
     (void)cmd;
     return ngx_http_weir_serve(cf, conf, ngx_http_weir_auth_handler);
-}
-
-/* `weir_auth_status STATUS` */
-static char *ngx_http_weir_auth_status(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
-{
-    ngx_http_weir_loc_conf_t *lcf = conf;
-    ngx_str_t *value = cf->args->elts;
-    ngx_int_t status = ngx_atoi(value[1].data, value[1].len);
-    if (lcf->auth_status != NGX_CONF_UNSET_UINT)
-        return "is duplicate";
-    if (status < 400 || status > 599)
-        return ngx_weir_invalid(cf, cmd, "status", &value[1], "one from 400 to 599");
-    lcf->auth_status = (ngx_uint_t)status;
-    return NGX_CONF_OK;
 }
 
 /* `weir_auth_trusted_proxies NETWORK …` */
@@ -253,7 +248,9 @@ static ngx_command_t ngx_http_weir_commands[] = {
     {MAIN("weir_load", NGX_CONF_FLAG, ngx_conf_set_flag_slot, offsetof(ngx_http_weir_main_conf_t, load))},
     {MAIN("weir_store", NGX_CONF_1MORE, ngx_weir_store, 0)},
     {MAIN("weir_rules", NGX_CONF_TAKE12, ngx_weir_rules, 0)},
-    {MAIN("weir_api_reservations", NGX_CONF_TAKE1, ngx_http_weir_api_reservations, 0)},
+    {ngx_string("weir_api_reservations"), NGX_HTTP_MAIN_CONF | NGX_CONF_TAKE1, ngx_http_weir_bounded,
+     NGX_HTTP_MAIN_CONF_OFFSET, offsetof(ngx_http_weir_main_conf_t, reservations_max),
+     (void *)&ngx_http_weir_reservations},
     {LOCATION("weir", ANYWHERE | NGX_HTTP_LIF_CONF | NGX_CONF_TAKE1, ngx_http_weir_mode, NULL)},
     {FIELD("weir_phase", NGX_CONF_TAKE1, ngx_conf_set_enum_slot, phase, ngx_http_weir_phases)},
     {LOCATION("weir_cost", ANYWHERE | NGX_HTTP_LIF_CONF | NGX_CONF_TAKE1, ngx_http_weir_cost, NULL)},
@@ -275,7 +272,7 @@ static ngx_command_t ngx_http_weir_commands[] = {
     {FIELD("weir_api_operator", NGX_CONF_FLAG, ngx_conf_set_flag_slot, operators, NULL)},
     {FIELD("weir_api_open", NGX_CONF_FLAG, ngx_conf_set_flag_slot, open, NULL)},
     {LOCATION("weir_auth", HERE, ngx_http_weir_auth, NULL)},
-    {LOCATION("weir_auth_status", ANYWHERE | NGX_CONF_TAKE1, ngx_http_weir_auth_status, NULL)},
+    {FIELD("weir_auth_status", NGX_CONF_TAKE1, ngx_http_weir_bounded, auth_status, (void *)&ngx_http_weir_statuses)},
     {FIELD("weir_auth_headers", NGX_CONF_TAKE1, ngx_conf_set_enum_slot, auth_headers, ngx_http_weir_families)},
     {LOCATION("weir_auth_trusted_proxies", ANYWHERE | NGX_CONF_1MORE, ngx_http_weir_auth_trusted_proxies, NULL)},
     ngx_null_command};
@@ -308,7 +305,7 @@ static void *ngx_http_weir_create_loc_conf(ngx_conf_t *cf)
     conf->operators = NGX_CONF_UNSET;
     conf->open = NGX_CONF_UNSET;
     conf->auth_headers = NGX_CONF_UNSET_UINT;
-    conf->auth_status = NGX_CONF_UNSET_UINT;
+    conf->auth_status = NGX_CONF_UNSET;
     return conf;
 }
 
@@ -338,7 +335,7 @@ static void ngx_http_weir_api_merge(ngx_conf_t *cf, ngx_http_weir_loc_conf_t *pr
 {
     ngx_conf_merge_value(conf->operators, prev->operators, 0);
     ngx_conf_merge_value(conf->open, prev->open, 0);
-    ngx_conf_merge_uint_value(conf->auth_status, prev->auth_status, 0);
+    ngx_conf_merge_value(conf->auth_status, prev->auth_status, 0);
     ngx_conf_merge_uint_value(conf->auth_headers, prev->auth_headers, NGX_HTTP_WEIR_EITHER);
     if (conf->auth_proxies == NULL)
         conf->auth_proxies = prev->auth_proxies;

@@ -27,28 +27,24 @@ static ngx_uint_t ngx_http_weir_may_wait(ngx_http_request_t *r, const ngx_http_w
     return r->headers_in.upgrade == NULL && ngx_http_weir_grpc_type(r) == NULL && r->uri_changes >= CHANGES_MIN;
 }
 
-static weir_text ngx_http_weir_copy(char **to, weir_text text)
-{
-    weir_text copy = {*to, text.len};
-    if (text.len)
-        *to = (char *)ngx_cpymem(*to, text.data, text.len);
-    return copy;
-}
-
+/* A copy of the result with the texts that the client or the agent gets. */
 static ngx_http_weir_deferred_t *ngx_http_weir_keep_denial(ngx_http_request_t *r, const weir_result *result)
 {
+    const weir_deferral *deferral = &result->deferral;
     ngx_http_weir_deferred_t *kept =
         ngx_palloc(r->pool, sizeof(ngx_http_weir_deferred_t) + result->message.len + result->body_text.len +
-                                result->deferral.key.len + result->deferral.tier.len + result->deferral.others.len);
+                                deferral->key.len + deferral->tier.len + deferral->others.len);
     if (kept == NULL)
         return NULL;
-    char *to = kept->text;
     kept->result = *result;
-    kept->result.message = ngx_http_weir_copy(&to, result->message);
-    kept->result.body_text = ngx_http_weir_copy(&to, result->body_text);
-    kept->result.deferral.key = ngx_http_weir_copy(&to, result->deferral.key);
-    kept->result.deferral.tier = ngx_http_weir_copy(&to, result->deferral.tier);
-    kept->result.deferral.others = ngx_http_weir_copy(&to, result->deferral.others);
+    weir_text *texts[] = {&kept->result.message, &kept->result.body_text, &kept->result.deferral.key,
+                          &kept->result.deferral.tier, &kept->result.deferral.others};
+    char *to = kept->text;
+    for (ngx_uint_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
+        char *next = texts[i]->len ? (char *)ngx_cpymem(to, texts[i]->data, texts[i]->len) : to;
+        texts[i]->data = to;
+        to = next;
+    }
     return kept;
 }
 

@@ -456,11 +456,6 @@ static void ngx_http_weir_metrics_ledger(struct weir__buffer *text, weir *engine
 
 /* ---- Load ---- */
 
-static double ngx_http_weir_percent(int per_mille)
-{
-    return (double)per_mille / 10;
-}
-
 static void ngx_http_weir_status_load(struct weir__buffer *text, weir *engine)
 {
     weir_load load;
@@ -469,19 +464,16 @@ static void ngx_http_weir_status_load(struct weir__buffer *text, weir *engine)
         return;
     weir__buffer_printf(
         text, ",\n\"load\":{\"known\":%s,\"level\":%.1f,\"throttle\":%.1f,\"in_flight\":%" PRIu64 ",\"signals\":{",
-        load.known ? "true" : "false", ngx_http_weir_percent(load.level), ngx_http_weir_percent(load.throttle),
-        load.in_flight);
+        load.known ? "true" : "false", load.level / 10.0, load.throttle / 10.0, load.in_flight);
     for (int i = 0; weir_load_signal_name(i); i++) {
         if (load.signal[i] < 0)
             continue;
-        weir__buffer_printf(text, "%s\"%s\":%.1f", comma, weir_load_signal_name(i),
-                            ngx_http_weir_percent(load.signal[i]));
+        weir__buffer_printf(text, "%s\"%s\":%.1f", comma, weir_load_signal_name(i), load.signal[i] / 10.0);
         comma = ",";
     }
     weir__buffer_add_literal(text, "},\"shed\":{");
     for (int i = 0; weir_load_class_name(i); i++)
-        weir__buffer_printf(text, "%s\"%s\":%.1f", i ? "," : "", weir_load_class_name(i),
-                            ngx_http_weir_percent(load.shed[i]));
+        weir__buffer_printf(text, "%s\"%s\":%.1f", i ? "," : "", weir_load_class_name(i), load.shed[i] / 10.0);
     weir__buffer_add_literal(text, "}}");
 }
 
@@ -492,20 +484,18 @@ static void ngx_http_weir_metrics_load(struct weir__buffer *text, weir *engine)
         return;
     ngx_http_weir_number(text, "weir_load_known", "1 if the agent publishes the load level, 0 if it is unknown.",
                          load.known);
-    ngx_http_weir_decimal(text, "weir_load_level", "Load level of the host, 0 to 100.", 1,
-                          ngx_http_weir_percent(load.level));
+    ngx_http_weir_decimal(text, "weir_load_level", "Load level of the host, 0 to 100.", 1, load.level / 10.0);
     ngx_http_weir_decimal(text, "weir_load_throttle",
                           "Position of adaptive limits between their min (0) and their max (100).", 1,
-                          ngx_http_weir_percent(load.throttle));
+                          load.throttle / 10.0);
     ngx_http_weir_family(text, "weir_load_signal", "Level of each signal, 0 to 100; the highest counts.");
     for (int i = 0; weir_load_signal_name(i); i++)
         if (load.signal[i] >= 0)
             weir__buffer_printf(text, "weir_load_signal{signal=\"%s\"} %.1f\n", weir_load_signal_name(i),
-                                ngx_http_weir_percent(load.signal[i]));
+                                load.signal[i] / 10.0);
     ngx_http_weir_family(text, "weir_load_shed", "Share of the requests of a class that is shed, in per cent.");
     for (int i = 0; weir_load_class_name(i); i++)
-        weir__buffer_printf(text, "weir_load_shed{class=\"%s\"} %.1f\n", weir_load_class_name(i),
-                            ngx_http_weir_percent(load.shed[i]));
+        weir__buffer_printf(text, "weir_load_shed{class=\"%s\"} %.1f\n", weir_load_class_name(i), load.shed[i] / 10.0);
     ngx_http_weir_number(text, "weir_load_in_flight", "Requests in flight.", load.in_flight);
 }
 
