@@ -104,14 +104,13 @@ static bool should_rate_limit(const struct weir__rls *service, struct weir__aren
     if (!request || !weir__rls_decide(service, request, &evaluation, reply))
         return false;
     Rls__RateLimitResponse *response = weir__rls_response(service, &evaluation);
-    if (response && service->metadata) {
-        json_t *metadata = weir__rls_metadata(&evaluation);
-        response->dynamic_metadata = metadata ? weir__rls_struct(arena, metadata, 0) : NULL;
-        json_decref(metadata);
-    }
-    if (!response || (service->metadata && !response->dynamic_metadata))
-        return weir__rls_fail_memory(reply);
-    return write_frame(arena, &response->base, reply);
+    json_t *metadata = response && service->metadata ? weir__rls_metadata(&evaluation) : NULL;
+    if (metadata)
+        response->dynamic_metadata = weir__rls_struct(arena, metadata, 0);
+    bool made = response && (!service->metadata || response->dynamic_metadata);
+    made = made ? write_frame(arena, &response->base, reply) : weir__rls_fail_memory(reply);
+    json_decref(metadata);
+    return made;
 }
 
 /* Services with a health status: the process (""), the service, and its name in envoyproxy/ratelimit. */

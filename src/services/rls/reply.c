@@ -15,13 +15,6 @@
 
 static Google__Protobuf__Value *make_value(struct weir__arena *arena, const json_t *json, int depth);
 
-static char *copy_text(struct weir__arena *arena, const char *text)
-{
-    size_t size = strlen(text) + 1;
-    char *copy = weir__arena_take(arena, size);
-    return copy ? memcpy(copy, text, size) : NULL;
-}
-
 Google__Protobuf__Struct *weir__rls_struct(struct weir__arena *arena, const json_t *json, int depth)
 {
     size_t count = json_object_size(json);
@@ -37,9 +30,9 @@ Google__Protobuf__Struct *weir__rls_struct(struct weir__arena *arena, const json
     json_object_foreach((json_t *)json, name, value)
     {
         google__protobuf__struct__fields_entry__init(&entries[i]);
-        entries[i].key = copy_text(arena, name);
+        entries[i].key = (char *)name;
         entries[i].value = make_value(arena, value, depth);
-        if (!entries[i].key || !entries[i].value)
+        if (!entries[i].value)
             return NULL;
         list[i] = &entries[i];
         i++;
@@ -82,8 +75,8 @@ static Google__Protobuf__Value *make_value(struct weir__arena *arena, const json
         return made->list_value ? made : NULL;
     case JSON_STRING:
         made->kind_case = GOOGLE__PROTOBUF__VALUE__KIND_STRING_VALUE;
-        made->string_value = copy_text(arena, json_string_value(json));
-        return made->string_value ? made : NULL;
+        made->string_value = (char *)json_string_value(json);
+        return made;
     case JSON_INTEGER:
     case JSON_REAL:
         made->kind_case = GOOGLE__PROTOBUF__VALUE__KIND_NUMBER_VALUE;
@@ -99,11 +92,6 @@ static Google__Protobuf__Value *make_value(struct weir__arena *arena, const json
     }
     made->kind_case = GOOGLE__PROTOBUF__VALUE__KIND_NULL_VALUE;
     return made;
-}
-
-static json_t *text_json(ProtobufCBinaryData text)
-{
-    return json_stringn(text.len ? (const char *)text.data : "", text.len);
 }
 
 /* "key=value" */
@@ -138,15 +126,13 @@ static json_t *number_json(uint64_t number)
 
 static json_t *descriptor_json(const Rls__RateLimitDescriptor *descriptor, struct weir__arena *arena)
 {
-    json_t *made = json_object(), *entries = json_array();
+    json_t *entries = json_array();
     int failed = 0;
     for (size_t i = 0; i < descriptor->n_entries; i++)
         failed |= json_array_append_new(entries, entry_json(descriptor->entries[i], arena));
-    failed |= json_object_set_new(made, "entries", entries);
-    if (descriptor->limit)
-        failed |= json_object_set_new(made, "limit", limit_json(descriptor->limit));
-    if (descriptor->hits_addend)
-        failed |= json_object_set_new(made, "hitsAddend", number_json(descriptor->hits_addend->value));
+    json_t *made = json_pack("{s:o,s:o*,s:o*}", "entries", entries, "limit",
+                             descriptor->limit ? limit_json(descriptor->limit) : NULL, "hitsAddend",
+                             descriptor->hits_addend ? number_json(descriptor->hits_addend->value) : NULL);
     return weir__rls_made(made, failed);
 }
 
@@ -188,15 +174,14 @@ static json_t *passed_json(const struct weir__rls_evaluation *evaluation)
 json_t *weir__rls_metadata(const struct weir__rls_evaluation *evaluation)
 {
     const Rls__RateLimitRequest *request = evaluation->request;
-    json_t *made = json_object(), *descriptors = json_array(), *passed = passed_json(evaluation);
-    int failed = json_object_set_new(made, "domain", text_json(request->domain));
+    json_t *descriptors = json_array(), *passed = passed_json(evaluation);
+    int failed = 0;
     for (size_t i = 0; i < request->n_descriptors; i++)
         failed |= json_array_append_new(descriptors, descriptor_json(request->descriptors[i], evaluation->arena));
-    failed |= json_object_set_new(made, "descriptors", descriptors);
-    if (request->hits_addend)
-        failed |= json_object_set_new(made, "hitsAddend", json_integer(request->hits_addend));
-    if (json_object_size(passed))
-        failed |= json_object_set(made, "metadata", passed);
+    json_t *made =
+        json_pack("{s:s%,s:o,s:o*,s:O*}", "domain", request->domain.data, request->domain.len, "descriptors",
+                  descriptors, "hitsAddend", request->hits_addend ? json_integer(request->hits_addend) : NULL,
+                  "metadata", json_object_size(passed) ? passed : NULL);
     json_decref(passed);
     return weir__rls_made(made, failed);
 }

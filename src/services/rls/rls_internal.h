@@ -36,7 +36,10 @@ Rls__RateLimitResponse *weir__rls_response(const struct weir__rls *service,
                                            const struct weir__rls_evaluation *evaluation);
 /* The value of dynamic_metadata. NULL: out of memory. */
 json_t *weir__rls_metadata(const struct weir__rls_evaluation *evaluation);
-/* A JSON object, which is itself a value at this depth, as a message. NULL: out of memory, or nested too deeply. */
+/*
+ * A JSON object, which is itself a value at this depth, as a message, whose texts stay in the JSON. NULL: out of
+ * memory, or nested too deeply.
+ */
 Google__Protobuf__Struct *weir__rls_struct(struct weir__arena *arena, const json_t *json, int depth);
 
 /* The texts of the request stay in the JSON tree. */
