@@ -19,7 +19,6 @@ struct weir__check {
 
     /* A request … */
     const char *method, *ip;
-    const char *url;    /* as given */
     const char *target; /* its part from the path on */
     const char *host;   /* of the URL or of a header; may be NULL */
     weir_attribute *attributes;

@@ -67,9 +67,8 @@ static bool add_named(struct weir__check *check, const char *pair)
 }
 
 /* Cuts the URL into host and target. */
-static bool take_url(struct weir__check *check)
+static bool take_url(struct weir__check *check, const char *url)
 {
-    const char *url = check->url;
     const char *path = url;
     for (const char *at = url; *at != '\0'; at++)
         if ((unsigned char)*at <= ' ' || *at == 0x7f)
@@ -102,10 +101,10 @@ static bool finish_request(struct weir__check *check)
         return reject("argument", check->given->arguments[2], "one METHOD and one URL");
     if (check->given->argument_count > 1 && check->method[token_length(check->method)] != '\0')
         return reject("METHOD", check->method, "not a method; write it before the URL, such as POST");
-    check->url = check->given->arguments[check->given->argument_count - 1];
-    if (!strchr(check->url, '/') && strchr(check->url, '='))
-        return reject("URL", check->url, "a descriptor needs --domain");
-    if (!take_url(check))
+    const char *url = check->given->arguments[check->given->argument_count - 1];
+    if (!strchr(url, '/') && strchr(url, '='))
+        return reject("URL", url, "a descriptor needs --domain");
+    if (!take_url(check, url))
         return false;
     return add(check, WEIR_ATTR_TARGET, "", check->target) && add(check, WEIR_ATTR_METHOD, "", check->method) &&
            (!check->host || add(check, WEIR_ATTR_HOST, "", check->host)) &&

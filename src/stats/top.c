@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/signalfd.h>
 #include <termios.h>
 #include <time.h>
 #include <unistd.h>
@@ -21,17 +22,6 @@
 /* ---- The terminal ---- */
 
 static struct termios before;
-static volatile sig_atomic_t ended, stopped, resized;
-
-static void on_signal(int number)
-{
-    if (number == SIGWINCH)
-        resized = 1;
-    else if (number == SIGTSTP)
-        stopped = 1;
-    else
-        ended = number;
-}
 
 static void write_sequence(const char *sequence)
 {
@@ -76,7 +66,7 @@ static void draw(struct weir__top *top)
     screen_size(&screen);
     weir__top_draw(top, &screen);
     if (fclose(screen.to) == 0)
-        for (size_t done = 0; done < len && !ended;) {
+        for (size_t done = 0; done < len;) {
             ssize_t put = write(STDOUT_FILENO, text + done, len - done);
             if (put <= 0)
                 break;
@@ -139,29 +129,31 @@ static bool read_keys(struct weir__top *top)
 
 /* ---- The loop ---- */
 
-/* Ctrl-Z: restores the terminal until SIGCONT. */
-static void pause_here(void)
-{
-    stopped = 0;
-    leave();
-    raise(SIGSTOP);
-    (void)enter();
-    resized = 1;
-}
-
-static bool take_signals(sigset_t *during)
+/* Signals are read like keys, so that none is lost between two waits. Returns a descriptor, or -1. */
+static int open_signals(void)
 {
     static const int numbers[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGTSTP, SIGWINCH};
-    struct sigaction action = {.sa_handler = on_signal};
-    sigset_t blocked;
-    sigemptyset(&blocked);
-    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
-        sigaddset(&blocked, numbers[i]);
-        if (sigaction(numbers[i], &action, NULL) != 0)
+    sigset_t set;
+    sigemptyset(&set);
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        sigaddset(&set, numbers[i]);
+    return sigprocmask(SIG_BLOCK, &set, NULL) == 0 ? signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK) : -1;
+}
+
+/* False: quit. Ctrl-Z restores the terminal until SIGCONT. */
+static bool take_signals(int signals)
+{
+    struct signalfd_siginfo info;
+    while (read(signals, &info, sizeof info) == sizeof info) {
+        if (info.ssi_signo == SIGTSTP) {
+            leave();
+            raise(SIGSTOP);
+            (void)enter();
+        } else if (info.ssi_signo != SIGWINCH) {
             return false;
+        }
     }
-    /* Signals are delivered in ppoll only, so that none is lost between a test of its flag and the wait. */
-    return sigprocmask(SIG_BLOCK, &blocked, during) == 0;
+    return true;
 }
 
 static void refresh(struct weir__opened_host *host, struct weir__top *top)
@@ -179,30 +171,28 @@ static void refresh(struct weir__opened_host *host, struct weir__top *top)
 static int live(struct weir__opened_host *host, int64_t interval_ms)
 {
     struct weir__top top = {.snapshot = &host->snapshot, .membership = &host->membership, .sort = WEIR__BY_DENIED};
-    struct pollfd input = {.fd = STDIN_FILENO, .events = POLLIN};
-    sigset_t during;
+    enum { KEYS, SIGNALS, INPUTS };
+    struct pollfd input[INPUTS] = {{.fd = STDIN_FILENO, .events = POLLIN}, {.fd = open_signals(), .events = POLLIN}};
     bool going = true;
-    if (tcgetattr(STDIN_FILENO, &before) != 0 || !take_signals(&during) || !enter())
+    if (tcgetattr(STDIN_FILENO, &before) != 0 || input[SIGNALS].fd < 0 || !enter())
         return 1;
     int64_t due = 0;
-    while (going && !ended) {
+    while (going) {
         int64_t left = due - weir__monotonic_ms();
         if (left <= 0) {
             refresh(host, &top);
             due = weir__monotonic_ms() + interval_ms;
             continue;
         }
-        struct timespec wait = {left / 1000, left % 1000 * 1000000};
-        int ready = ppoll(&input, 1, &wait, &during);
-        if (stopped)
-            pause_here();
-        if (ready > 0)
-            going = (input.revents & POLLIN) && read_keys(&top);
-        if (ready > 0 || resized)
-            draw(&top);
-        resized = 0;
+        if (poll(input, INPUTS, (int)left) <= 0)
+            continue;
+        going = take_signals(input[SIGNALS].fd);
+        if (input[KEYS].revents)
+            going = going && (input[KEYS].revents & POLLIN) && read_keys(&top);
+        draw(&top);
     }
     leave();
+    close(input[SIGNALS].fd);
     return 0;
 }
 
