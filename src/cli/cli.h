@@ -94,7 +94,7 @@ const char *weir__buffer_text(const struct weir__buffer *buffer);
 
 /* Defines `name` as the text of a file, followed by a zero byte. */
 #define WEIR__EMBED(name, path)                                                                                        \
-    extern const char name[] __attribute__((visibility("hidden")));                                                    \
+    extern const char(name)[] __attribute__((visibility("hidden")));                                                   \
     __asm__(".pushsection .rodata\n" #name ":\n.incbin \"" path "\"\n.byte 0\n.popsection\n")
 
 #endif

@@ -244,38 +244,46 @@ int64_t weir__option_number(const struct weir__given *given, const char *name)
     return -1;
 }
 
+/* The number that the first `count` characters, which are digits, are. */
+static int digits_of(const char *text, int count)
+{
+    int number = 0;
+    for (int i = 0; i < count; i++)
+        number = 10 * number + (text[i] - '0');
+    return number;
+}
+
 /* Seconds since 1970 of "2026-01-02" or "2026-01-02T03:04:05.5+01:00", without the fraction. */
 static bool read_iso(const char *text, int64_t *seconds)
 {
-    enum { CLOCK = 1, HOURS = 5, MINUTES, GROUPS };
+    enum { CLOCK = 1, SECOND, HOURS = 5, MINUTES, GROUPS };
     static const char form[] = "^[0-9]{4}-[0-9]{2}-[0-9]{2}([Tt ][0-9]{2}:[0-9]{2}(:[0-9]{2}(\\.[0-9]+)?)?)?"
                                "([Zz]|[+-]([0-9]{2}):?([0-9]{2}))?$";
-    struct tm tm = {0};
     regex_t regex;
     regmatch_t group[GROUPS];
-    int hours = 0, minutes = 0;
     if (regcomp(&regex, form, REG_EXTENDED) != 0)
         weir__must(NULL);
-    bool good = regexec(&regex, text, GROUPS, group, 0) == 0;
+    bool matches = regexec(&regex, text, GROUPS, group, 0) == 0;
     regfree(&regex);
-    good = good && sscanf(text, "%d-%d-%d", &tm.tm_year, &tm.tm_mon, &tm.tm_mday) == 3;
-    if (good && group[CLOCK].rm_so >= 0)
-        good = sscanf(text + group[CLOCK].rm_so + 1, "%d:%d:%d", &tm.tm_hour, &tm.tm_min, &tm.tm_sec) >= 2;
-    if (good && group[HOURS].rm_so >= 0)
-        good =
-            sscanf(text + group[HOURS].rm_so, "%2d", &hours) + sscanf(text + group[MINUTES].rm_so, "%2d", &minutes) ==
-            2;
-    if (!good || hours > 23 || minutes > 59)
+    if (!matches)
         return false;
-    int offset = (hours * 60 + minutes) * 60;
-    tm.tm_year -= 1900;
-    tm.tm_mon--;
+    struct tm tm = {
+        .tm_year = digits_of(text, 4) - 1900, .tm_mon = digits_of(text + 5, 2) - 1, .tm_mday = digits_of(text + 8, 2)};
+    int hours = 0, minutes = 0;
+    if (group[CLOCK].rm_so >= 0) {
+        tm.tm_hour = digits_of(text + 11, 2);
+        tm.tm_min = digits_of(text + 14, 2);
+        tm.tm_sec = group[SECOND].rm_so >= 0 ? digits_of(text + 17, 2) : 0;
+    }
+    if (group[HOURS].rm_so >= 0) {
+        hours = digits_of(text + group[HOURS].rm_so, 2);
+        minutes = digits_of(text + group[MINUTES].rm_so, 2);
+    }
+    bool west = hours + minutes > 0 && text[group[HOURS].rm_so - 1] == '-';
     struct tm normal = tm; /* timegm moves the 30th of February on; here it is a mistake */
-    *seconds = (int64_t)timegm(&normal);
-    if (group[HOURS].rm_so >= 0)
-        *seconds += text[group[HOURS].rm_so - 1] == '-' ? offset : -offset;
-    return normal.tm_mon == tm.tm_mon && normal.tm_mday == tm.tm_mday && normal.tm_hour == tm.tm_hour &&
-           normal.tm_min == tm.tm_min && normal.tm_sec == tm.tm_sec;
+    *seconds = (int64_t)timegm(&normal) + (west ? 60 : -60) * (hours * 60 + minutes);
+    return hours < 24 && minutes < 60 && normal.tm_mon == tm.tm_mon && normal.tm_mday == tm.tm_mday &&
+           normal.tm_hour == tm.tm_hour && normal.tm_min == tm.tm_min && normal.tm_sec == tm.tm_sec;
 }
 
 bool weir__read_time(const char *text, int64_t *ns)

@@ -292,7 +292,7 @@ const char *weir__path(const char *form, ...)
                                     (unsigned char)*c);
             if (!text) {
                 path.len = member;
-                path.data[member] = '\0';
+                weir__buffer_printf(&path, "%s", "");
             }
         }
     }
