@@ -1,10 +1,6 @@
 /* weir_check: matches the rules of a request, evaluates it under all of them, and reports the result. */
-#include "engine/engine.h"
-#include "engine/evaluation.h"
 #include "engine/fast_result.h"
 #include "engine/permits.h"
-#include "engine/segment.h"
-#include "engine/strict.h"
 
 #include <stdlib.h>
 

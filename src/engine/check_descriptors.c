@@ -1,5 +1,4 @@
 /* weir_check_descriptors: evaluates a request that consists of descriptors (Envoy's rate limit protocol). */
-#include "engine/evaluation.h"
 #include "engine/strict.h"
 #include "rules/descriptors.h"
 

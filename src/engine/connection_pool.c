@@ -6,7 +6,6 @@
  */
 #include "engine/strict.h"
 #include "base/clock.h"
-#include "engine/engine.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,5 @@
 /* Opening and closing an engine. rules_reload.c replaces its rules when their files change. */
 #include "engine/ledger.h"
-#include "engine/evaluation.h"
 #include "base/clock.h"
 #include "engine/strict.h"
 #include "engine/hot_key_sampler.h"
@@ -9,7 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 /* ---- Opening ---- */
 

@@ -3,7 +3,6 @@
 #define WEIR_ENGINE_ENGINE_H
 
 #include "base/arena.h"
-#include "engine/mapped_file.h"
 #include "engine/rule_files.h"
 #include "engine/segment.h"
 #include "engine/store_options.h"

@@ -127,6 +127,8 @@ enum weir__operation {
 /* Returns 0 or an error; WEIR__RESET leaves *made unchanged. */
 int weir__eval_operate(const struct weir__request_ctx *ctx, struct weir__rule_eval *eval, enum weir__operation what,
                        weir_decision *made);
+/* Decides the eval by an operation on its counter; if that fails, by on_store_failure. */
+void weir__eval_decide(const struct weir__request_ctx *ctx, struct weir__rule_eval *eval, enum weir__operation what);
 
 /*
  * Decides: on the fast path if ctx->fast. Every eval has its decision and reason afterwards. Returns the eval that is
@@ -139,7 +141,6 @@ bool weir__request_denied(const struct weir__request_ctx *ctx);
 bool weir__request_takes(const struct weir__request_ctx *ctx);
 /* Peeks at the counters of the enforced evals in the segment. */
 void weir__request_peek(const struct weir__request_ctx *ctx);
-void weir__eval_peek(const struct weir__request_ctx *ctx, struct weir__rule_eval *eval);
 /* Counts the verdict in the segment's statistics, where no take of the segment has counted it. */
 void weir__eval_count_verdict(const struct weir__request_ctx *ctx, const struct weir__rule_eval *eval);
 /* Decides by the rule's on_store_failure. */

@@ -2,7 +2,6 @@
  */
 #include "engine/fast_result.h"
 #include "base/number.h"
-#include "engine/evaluation.h"
 #include "engine/permits.h"
 
 /* ---- Plans, made when the rules are loaded ---- */

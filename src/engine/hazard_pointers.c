@@ -7,7 +7,6 @@
  * the reader sees the new pointer. No reader waits.
  */
 #include "engine/engine.h"
-#include "engine/segment.h"
 
 __attribute__((hot)) void *weir__hazard_acquire_on(struct weir__hazard_pointers *hazards, unsigned cpu, int *at)
 {

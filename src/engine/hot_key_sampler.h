@@ -6,7 +6,6 @@
 #define WEIR_ENGINE_HOT_KEY_SAMPLER_H
 
 #include "engine/evaluation.h"
-#include "engine/mapped_file.h"
 #include "table/hot_keys.h"
 
 #define WEIR__HOT_SAMPLER_BYTES  (UINT64_C(8) << 20) /* default size of a new file: 75 rules */

@@ -1,9 +1,6 @@
 /* weir_key_take: a request whose rule and key are known, because it was deferred or the caller names them. */
 #include "base/number.h"
-#include "engine/segment.h"
 #include "engine/permits.h"
-#include "engine/evaluation.h"
-#include "rules/yaml.h"
 
 #include <stdio.h>
 

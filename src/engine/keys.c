@@ -1,7 +1,6 @@
 /* Operations on one key under one rule: its state, reset and block for an operator, and corrections of earlier takes.
  */
 #include "engine/strict.h"
-#include "rules/key.h"
 
 /* An operation on a key, under each rule that is named, in the segment, in the store or in both. */
 struct job {
@@ -13,14 +12,13 @@ struct job {
     /* State, reset and block. */
     const char *name; /* of the rule */
     weir_text key;    /* as it was given, then as rules count it */
-    char key_text[WEIR__KEY_MAX];
     int64_t block_ns;
-    weir_outcome outcome;
+    weir_outcome *outcome; /* out: the tightest state */
 
     /* Settling. */
     const weir_taken *taken;
     int64_t amount;
-    weir_decision decision;
+    weir_decision *decision; /* out */
 };
 
 /* ---- Rules by name ---- */
@@ -84,13 +82,15 @@ static int fault(const struct job *job)
 static int run(struct job *job)
 {
     weir *engine = job->ctx.engine;
+    const weir_text given = job->key;
+    char text[WEIR__KEY_MAX];
     int at, error = fault(job);
     if (error)
         return error;
     if (!job->taken) {
         if (!job->ctx.now.mono_ns && !job->ctx.now.wall_ns)
             job->ctx.now = weir_clock(engine->segment);
-        job->key = weir__key_counted(job->key, job->key_text);
+        job->key = weir__key_counted(given, text);
         weir__watch(engine);
     }
     job->ctx.ruleset = weir__hazard_acquire(&engine->hazards, &at);
@@ -101,6 +101,7 @@ static int run(struct job *job)
         error = run_named(job);
     }
     weir__hazard_release(&engine->hazards, at);
+    job->key = given;
     return error;
 }
 
@@ -217,8 +218,8 @@ static int report_state(struct job *job, const struct weir__rule *rule)
     if (error || job->preparing)
         return error;
     weir__eval_outcome(&eval, &outcome);
-    if (!job->done || is_tighter(&outcome.decision, &job->outcome.decision))
-        job->outcome = outcome;
+    if (!job->done || is_tighter(&outcome.decision, &job->outcome->decision))
+        *job->outcome = outcome;
     job->done = true;
     return 0;
 }
@@ -313,10 +314,10 @@ static int settle(struct job *job, const struct weir__rule *rule)
     if (!is_strict(job, rule) && taken->key_len > WEIR__KEY_BYTES_MAX)
         return WEIR_EKEYLONG;
     if (!is_strict(job, rule))
-        return job->preparing ? 0 : weir__eval_operate(&job->ctx, &eval, WEIR__SETTLE, &job->decision);
+        return job->preparing ? 0 : weir__eval_operate(&job->ctx, &eval, WEIR__SETTLE, job->decision);
     if (!taken->key || !taken->key_len || taken->key_len > WEIR__KEY_MAX)
         return WEIR_EINVAL;
-    return exchange(job, &eval, job->amount < 0 ? WEIR__OP_REFUND : WEIR__OP_CHARGE, &job->decision);
+    return exchange(job, &eval, job->amount < 0 ? WEIR__OP_REFUND : WEIR__OP_CHARGE, job->decision);
 }
 
 /* ---- The public calls: waiting for the store, or in two steps ---- */
@@ -330,10 +331,12 @@ static struct job job_for(int (*run_rule)(struct job *job, const struct weir__ru
 
 int weir_key_state(weir *engine, const char *rule, const void *key, size_t len, weir_time now, weir_outcome *outcome)
 {
+    weir_outcome found;
     struct job job = job_for(report_state, engine, rule, key, len, now, NULL);
+    job.outcome = &found;
     int error = outcome ? run_waiting(&job) : WEIR_EINVAL;
     if (!error)
-        *outcome = job.outcome;
+        *outcome = found;
     return error;
 }
 
@@ -346,10 +349,12 @@ int weir_key_state_begin(weir *engine, const char *rule, const void *key, size_t
 int weir_key_state_finish(weir *engine, const char *rule, const void *key, size_t len, weir_time now, weir_async *async,
                           weir_outcome *outcome)
 {
+    weir_outcome found;
     struct job job = job_for(report_state, engine, rule, key, len, now, async);
+    job.outcome = &found;
     int error = async && outcome ? run(&job) : WEIR_EINVAL;
     if (!error)
-        *outcome = job.outcome;
+        *outcome = found;
     return error;
 }
 
@@ -379,35 +384,31 @@ int weir_key_block(weir *engine, const char *rule, const void *key, size_t len, 
     return error ? error : job.done ? 0 : WEIR_ELIMIT;
 }
 
-static struct job settling(weir *engine, const weir_taken *taken, int64_t amount, weir_time now, weir_async *async)
+static struct job settling(weir *engine, const weir_taken *taken, int64_t amount, weir_time now, weir_async *async,
+                           weir_decision *decision)
 {
-    struct job job = job_for(settle, engine, NULL, NULL, 0, now, async);
-    job.taken = taken;
-    job.amount = amount;
-    return job;
+    return (struct job){.ctx = {.engine = engine, .now = now, .async = async},
+                        .run_rule = settle,
+                        .taken = taken,
+                        .amount = amount,
+                        .decision = decision};
 }
 
 int weir_key_settle(weir *engine, const weir_taken *taken, int64_t amount, weir_time now, weir_decision *decision)
 {
-    struct job job = settling(engine, taken, amount, now, NULL);
-    int error = taken && decision ? run_waiting(&job) : WEIR_EINVAL;
-    if (!error)
-        *decision = job.decision;
-    return error;
+    struct job job = settling(engine, taken, amount, now, NULL, decision);
+    return taken && decision ? run_waiting(&job) : WEIR_EINVAL;
 }
 
 int weir_key_settle_begin(weir *engine, const weir_taken *taken, int64_t amount, weir_time now, weir_async *async)
 {
-    struct job job = settling(engine, taken, amount, now, async);
+    struct job job = settling(engine, taken, amount, now, async, NULL);
     return taken ? begin(&job) : WEIR_EINVAL;
 }
 
 int weir_key_settle_finish(weir *engine, const weir_taken *taken, int64_t amount, weir_time now, weir_async *async,
                            weir_decision *decision)
 {
-    struct job job = settling(engine, taken, amount, now, async);
-    int error = taken && async && decision ? run(&job) : WEIR_EINVAL;
-    if (!error)
-        *decision = job.decision;
-    return error;
+    struct job job = settling(engine, taken, amount, now, async, decision);
+    return taken && async && decision ? run(&job) : WEIR_EINVAL;
 }

@@ -8,7 +8,6 @@
 #include <weir/store.h>
 
 #include <stdlib.h>
-#include <time.h>
 
 #define TIER_SEED 3
 

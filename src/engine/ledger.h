@@ -5,7 +5,6 @@
 #ifndef WEIR_ENGINE_LEDGER_H
 #define WEIR_ENGINE_LEDGER_H
 
-#include "engine/mapped_file.h"
 #include "engine/engine.h"
 #include "table/ledger.h"
 

@@ -7,7 +7,6 @@
  * cost may fit, and by limit, since a changed limit must be decided anew.
  */
 #include "engine/strict.h"
-#include "engine/segment.h"
 #include "table/hash.h"
 
 #define LONGEST_US WEIR__USED_MAX

@@ -1,7 +1,5 @@
 /* Overload control of a request under evaluation: see evaluation.h. */
-#include "engine/evaluation.h"
 
-#include "algo/algo.h"
 #include "engine/hot_key_sampler.h"
 #include "engine/strict.h"
 

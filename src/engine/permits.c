@@ -1,9 +1,6 @@
 /* Permits that a request holds, under one rule or several. */
 #include "engine/permits.h"
 
-#include "engine/segment.h"
-#include "engine/strict.h"
-
 /* ---- Of a request under evaluation ---- */
 
 void weir__permits_add(weir_permits *permits, const weir_lease *lease)
@@ -47,9 +44,11 @@ int weir__eval_let_go(const struct weir__request_ctx *ctx, struct weir__rule_eva
 
 /*
  * Releases (WEIR__OP_REFUND) or renews (WEIR__OP_RENEW) all permits; `async` has the replies for those in the store.
- * Afterwards `permits` has those that were renewed. Returns an error, or the number of permits that were released.
+ * Inlined for each kind. Afterwards `permits` has those that were renewed. Returns an error, or the number of permits
+ * that were released.
  */
-static int run(weir *engine, weir_permits *permits, enum weir__store_op_kind kind, bool in_flight, weir_async *async)
+__attribute__((always_inline)) static inline int run(weir *engine, weir_permits *permits, enum weir__store_op_kind kind,
+                                                     bool in_flight, weir_async *async)
 {
     int failed = 0, released = 0;
     bool renew = kind == WEIR__OP_RENEW;
@@ -80,7 +79,8 @@ static bool is_good(const weir *engine, const weir_permits *permits)
 }
 
 /* Sends the ops of permits in the store, if the engine has connections, and waits. */
-static int run_waiting(weir *engine, weir_permits *permits, enum weir__store_op_kind kind)
+__attribute__((always_inline)) static inline int run_waiting(weir *engine, weir_permits *permits,
+                                                             enum weir__store_op_kind kind)
 {
     int unused;
     struct weir__pooled_connection *pooled = NULL;

@@ -3,7 +3,6 @@
 #define WEIR_ENGINE_PERMITS_H
 
 #include "engine/strict.h"
-#include "engine/evaluation.h"
 
 /* Takes a permit for an eval, and adds it to ctx->permits. */
 int weir__eval_hold(const struct weir__request_ctx *ctx, struct weir__rule_eval *eval, weir_decision *decision);

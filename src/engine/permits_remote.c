@@ -1,9 +1,6 @@
 /* Permits that the store holds. See permits.h and docs/concurrency.md. */
 #include "engine/permits.h"
 
-#include "algo/algo.h"
-#include "engine/store_request.h"
-
 #include <string.h>
 
 #define IDENTITY_BITS 52 /* of each half: exact in the script's doubles */

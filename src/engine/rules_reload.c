@@ -4,12 +4,10 @@
  * (hazard_pointers.c). rule_files.c reads the files, ruleset_snapshot.c makes the run-time state of a ruleset.
  */
 #include "engine/ledger.h"
-#include "engine/evaluation.h"
 #include "base/clock.h"
 #include "engine/hot_key_sampler.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <time.h>
 #include <unistd.h>
 

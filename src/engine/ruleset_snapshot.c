@@ -3,7 +3,6 @@
  * segment.
  */
 #include "engine/fast_result.h"
-#include "engine/segment.h"
 #include "engine/hot_key_sampler.h"
 
 #include <stdlib.h>

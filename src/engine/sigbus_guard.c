@@ -6,11 +6,9 @@
  * The handler uses nothing but atomic loads and stores, mmap (on Linux a bare system call) and sigaction.
  */
 #include "engine/segment.h"
-#include "engine/mapped_file.h"
 
 #include <errno.h>
 #include <signal.h>
-#include <string.h>
 #include <sys/mman.h>
 
 #define SEGMENTS_MAX 16

@@ -1,10 +1,5 @@
 /* Strict rules. See strict.h. */
-#include "engine/strict.h"
 #include "engine/permits.h"
-#include "engine/evaluation.h"
-#include "engine/store_request.h"
-
-#include "algo/algo.h"
 
 #include <stdio.h>
 
@@ -327,7 +322,7 @@ void weir__strict_resolve(struct weir__request_ctx *ctx)
         }
         failed(eval, ctx->request_error ? ctx->request_error : WEIR_ESTOREBREAKER);
         if (!eval->strict)
-            weir__eval_peek(ctx, eval);
+            weir__eval_decide(ctx, eval, WEIR__PEEK);
     }
 }
 

@@ -1,9 +1,7 @@
 /* Evaluation of a request under all rules that match it: see evaluation.h. */
-#include "engine/evaluation.h"
 #include "engine/hot_key_sampler.h"
 #include "engine/ledger.h"
 #include "engine/permits.h"
-#include "engine/strict.h"
 
 #define ROLLBACK_TRIES 8
 
@@ -133,8 +131,7 @@ int weir__eval_operate(const struct weir__request_ctx *ctx, struct weir__rule_ev
     return 0;
 }
 
-/* Decides the eval by an operation on its counter, or by on_store_failure. */
-static void operate(const struct weir__request_ctx *ctx, struct weir__rule_eval *eval, enum weir__operation what)
+void weir__eval_decide(const struct weir__request_ctx *ctx, struct weir__rule_eval *eval, enum weir__operation what)
 {
     weir_decision made;
     int error = weir__eval_operate(ctx, eval, what, &made);
@@ -214,7 +211,7 @@ static void roll_back_all(const struct weir__request_ctx *ctx, size_t end)
         struct weir__rule_eval *eval = &ctx->evals[i];
         if (!takes(eval) || weir__eval_denies(eval) || counts_rejected(eval))
             continue;
-        operate(ctx, eval, WEIR__ROLL_BACK);
+        weir__eval_decide(ctx, eval, WEIR__ROLL_BACK);
         if (eval->rule && !eval->error)
             weir__count(&weir__rule_stats_on(ctx->ruleset, eval->rule, ctx->cpu)->rolled_back, 1);
     }
@@ -251,7 +248,7 @@ static void take_rejected(const struct weir__request_ctx *ctx, size_t from)
             continue;
         weir_decision looked = eval->decision;
         if (takes(eval) && counts_rejected(eval) && !ctx->dry_run)
-            operate(ctx, eval, WEIR__ADMIT);
+            weir__eval_decide(ctx, eval, WEIR__ADMIT);
         else if (!weir__eval_denies(eval))
             eval->decision.remaining += eval->cost;
         else if (!ctx->dry_run && eval->reason == WEIR_BY_LIMIT)
@@ -269,7 +266,7 @@ static bool take_all(const struct weir__request_ctx *ctx)
         if (!takes(eval))
             continue;
         bool passed = !weir__eval_denies(eval);
-        operate(ctx, eval, WEIR__ADMIT);
+        weir__eval_decide(ctx, eval, WEIR__ADMIT);
         if (!passed || !weir__eval_denies(eval) || !weir__request_denied(ctx))
             continue;
         roll_back_all(ctx, i);
@@ -285,7 +282,7 @@ static void refund_all(const struct weir__request_ctx *ctx)
     for (size_t i = 0; i < ctx->count; i++) {
         struct weir__rule_eval *eval = &ctx->evals[i];
         if (weir__eval_enforced(eval) && counts_here(eval) && eval->cost < 0 && !eval->error)
-            operate(ctx, eval, WEIR__ADMIT);
+            weir__eval_decide(ctx, eval, WEIR__ADMIT);
     }
 }
 
@@ -297,17 +294,12 @@ bool weir__request_takes(const struct weir__request_ctx *ctx)
     return false;
 }
 
-void weir__eval_peek(const struct weir__request_ctx *ctx, struct weir__rule_eval *eval)
-{
-    operate(ctx, eval, WEIR__PEEK);
-}
-
 void weir__request_peek(const struct weir__request_ctx *ctx)
 {
     for (size_t i = 0; i < ctx->count; i++) {
         struct weir__rule_eval *eval = &ctx->evals[i];
         if (weir__eval_enforced(eval) && counts_here(eval))
-            operate(ctx, eval, WEIR__PEEK);
+            weir__eval_decide(ctx, eval, WEIR__PEEK);
     }
 }
 
@@ -315,7 +307,7 @@ static void decide_enforced(struct weir__request_ctx *ctx, struct weir__rule_eva
 {
     bool taking = weir__request_takes(ctx);
     if (only && taking && !ctx->dry_run && !weir__request_denied(ctx)) {
-        operate(ctx, only, WEIR__ADMIT);
+        weir__eval_decide(ctx, only, WEIR__ADMIT);
         return;
     }
     weir__request_peek(ctx);
@@ -362,7 +354,7 @@ static void decide_shadows(struct weir__request_ctx *ctx)
         if (eval->strict)
             weir__strict_shadow(ctx, eval, passes);
         if (counts_here(eval))
-            operate(ctx, eval, passes && !ctx->dry_run && eval->cost != 0 ? WEIR__ADMIT : WEIR__PEEK);
+            weir__eval_decide(ctx, eval, passes && !ctx->dry_run && eval->cost != 0 ? WEIR__ADMIT : WEIR__PEEK);
     }
 }
 
@@ -506,7 +498,7 @@ static bool is_simple(const struct weir__request_ctx *ctx)
 static __attribute__((noinline)) const struct weir__rule_eval *decide_simple(const struct weir__request_ctx *ctx)
 {
     struct weir__rule_eval *eval = ctx->evals;
-    operate(ctx, eval, WEIR__ADMIT);
+    weir__eval_decide(ctx, eval, WEIR__ADMIT);
     if (ctx->charge_denied && weir__eval_denies(eval))
         charge_denied(ctx);
     count_eval(ctx, eval, weir__eval_denies(eval));

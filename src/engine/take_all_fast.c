@@ -1,6 +1,5 @@
 /* Takes of the fast path: counters of one slot each, in place and with enough left. Everything else is left untouched.
  */
-#include "engine/segment.h"
 #include "engine/evaluation.h"
 #include "table/hash.h"
 #include "table/fast_path.h"
