@@ -122,23 +122,22 @@ static inline char *put_policies(char *to, const struct weir__rule_plan *const *
 static bool is_fast(const struct weir__rule_eval *eval, const struct weir__rule_plan *plan)
 {
     const weir_decision *decision = &eval->decision;
-    return plan && eval->quota == eval->rule->quotas && eval->reason == WEIR_BY_LIMIT &&
-           decision->verdict == WEIR_ALLOW && decision->limit == plan->limit && decision->remaining >= 0 &&
-           decision->reset_after_ns >= 0 && eval->key_len <= WEIR_KEY_SHOWN_MAX && !eval->permit_number &&
-           !eval->store_error;
+    return eval->quota == eval->rule->quotas && eval->reason == WEIR_BY_LIMIT && decision->verdict == WEIR_ALLOW &&
+           decision->limit == plan->limit && decision->remaining >= 0 && decision->reset_after_ns >= 0 &&
+           !eval->permit_number && !eval->store_error;
 }
 
 __attribute__((hot)) bool weir__fast_result_fill(const struct weir__request_ctx *ctx, const struct weir__rule_eval *by,
                                                  const weir_query *query, struct weir__fast_result *fast)
 {
     const struct weir__rule_plan *all[WEIR__FAST_MAX];
-    if (!by || by->decision.verdict != WEIR_ALLOW || !ctx->ruleset->plan || ctx->count > WEIR__FAST_MAX ||
+    if (!by || by->decision.verdict != WEIR_ALLOW || !ctx->ruleset->plan || ctx->count - 1 >= WEIR__FAST_MAX ||
         (ctx->count > 1 && query->outcomes_max < ctx->count)) /* the caller does not list all rules */
         return false;
     for (size_t i = 0; i < ctx->count; i++) {
         const struct weir__rule_eval *eval = &ctx->evals[i];
         all[i] = eval->rule ? ctx->ruleset->plan[eval->rule->index] : NULL;
-        if (ctx->fast ? eval->key_len > WEIR_KEY_SHOWN_MAX : !is_fast(eval, all[i]))
+        if (!all[i] || eval->key_len > WEIR_KEY_SHOWN_MAX || (!ctx->fast && !is_fast(eval, all[i])))
             return false;
     }
     const struct weir__rule_plan *plan = all[by - ctx->evals];
