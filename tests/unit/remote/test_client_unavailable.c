@@ -375,4 +375,32 @@ TEST(random_faults)
     }
 }
 
+/* Each deadline is kept, whatever the order in which the requests were submitted. */
+TEST(deadlines_in_any_order)
+{
+    static const int64_t after_us[] = {8000, 2000, 6000, 2000, 9000, 1000, 7000};
+    enum { COUNT = sizeof after_us / sizeof after_us[0] };
+    static struct request_storage requests[COUNT];
+    fake_begin("redis://f:1");
+    CHECK_EQ(take_one("k", 1), 0);
+    fake_servers[0].paused = true;
+    int64_t begun = fake_now;
+    for (int i = 0; i < COUNT; i++) {
+        request_take(&requests[i], "k", 1, limit());
+        requests[i].request.deadline_us = begun + after_us[i];
+        submit(&requests[i]);
+    }
+    weir__client_cancel(fake_client, &requests[2].request);
+    for (int64_t passed_us = 500; passed_us < 10000; passed_us += 1000) {
+        int before = fake_done_count, due = 0;
+        fake_pass(begun + passed_us - fake_now);
+        for (int i = 0; i < COUNT; i++)
+            due += i != 2 && after_us[i] <= passed_us && after_us[i] > passed_us - 1000;
+        CHECK_EQ(fake_done_count - before, due);
+    }
+    fake_servers[0].paused = false;
+    fake_run();
+    fake_end();
+}
+
 TEST_MAIN
