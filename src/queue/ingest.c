@@ -46,7 +46,7 @@ struct exchange {
     struct MHD_Connection *connection;
     enum exchange_state state;
     char path[96]; /* of the request line */
-    char *room;    /* the item's texts */
+    char *room;    /* texts of the item; its method and target are libmicrohttpd's, until the end of the request */
     char *body;
     size_t body_len, body_size;
     size_t charged; /* bytes, of ingest->bytes */

@@ -51,7 +51,8 @@ bool weir__ingest_keeps_header(const struct weir__queue_config *queue, weir_text
 
 /*
  * Parses nginx's fields (indexed by enum weir__ingest_field; data NULL: absent) and header lines into a request without
- * body. The item's texts are in *room, to be freed. NULL, or what is wrong; then *room is NULL.
+ * body. The item's method and target are those of `fields`, its other texts are in *room, to be freed. NULL, or what is
+ * wrong; then *room is NULL.
  */
 const char *weir__ingest_read_request(const struct weir__queue_config *queue,
                                       const weir_text fields[WEIR__INGEST_COUNT], const struct weir__header_line *lines,

@@ -82,16 +82,6 @@ static bool from_hex(weir_text hex, size_t max, char **at, weir_text *to)
     return true;
 }
 
-static weir_text copy(char **at, weir_text text)
-{
-    weir_text to = {*at, text.len};
-    if (text.len)
-        memcpy(*at, text.data, text.len);
-    *at += text.len;
-    *(*at)++ = 0;
-    return to;
-}
-
 static bool is_method(weir_text text)
 {
     for (size_t i = 0; i < text.len; i++)
@@ -189,8 +179,8 @@ static const char *read_into(const weir_text fields[WEIR__INGEST_COUNT], struct 
         return "no cost";
     if (!read_bounds(fields[WEIR__INGEST_BOUNDS], bounds))
         return "no bounds";
-    item->method = copy(at, fields[WEIR__INGEST_METHOD]);
-    item->target = copy(at, fields[WEIR__INGEST_TARGET]);
+    item->method = fields[WEIR__INGEST_METHOD];
+    item->target = fields[WEIR__INGEST_TARGET];
     return NULL;
 }
 
