@@ -101,7 +101,7 @@ int weir__control_import(struct weir__control *control, const char *path, const 
         error = weir__db_end(call.db, !call.failed);
         *documents = error || call.failed ? 0 : count;
         if (*documents)
-            weir__publication_apply(&call, &made);
+            weir__published_set(control, made.revision, call.now_ms, made.digest, &made.set);
         if (!error && call.failed)
             error = WEIR__IMPORT_WRONG + WEIR_ERULES;
         call.db = NULL;

@@ -271,6 +271,14 @@ json_t *weir__row_object(const struct weir__db *db, const char *columns)
     return object;
 }
 
+json_t *weir__rows_json(struct weir__db *db, const char *columns)
+{
+    json_t *rows = json_array();
+    while (weir__db_next(db))
+        json_array_append_new(rows, weir__row_object(db, columns));
+    return rows;
+}
+
 json_t *weir__number_or_null(int64_t number)
 {
     return number ? json_integer(number) : json_null();
@@ -291,22 +299,18 @@ bool weir__reply_page(struct weir__call *call, const char *sql, const char *name
                       void (*edit)(const struct weir__call *call, json_t *item))
 {
     int64_t limit = weir__query_number(call, "limit", 1, 1000, 100);
-    int64_t after = weir__query_number(call, "after", 1, INT64_MAX, INT64_MAX), last = 0;
+    int64_t after = weir__query_number(call, "after", 1, INT64_MAX, INT64_MAX);
     if (call->failed)
         return false;
     struct weir__db_value by[] = {WEIR__N(after), WEIR__N(limit), WEIR__S(name ? name : "")};
-    json_t *items = json_array();
     weir__db_run_with(call->db, sql, by, name ? 3 : 2);
-    while (weir__db_next(call->db)) {
-        json_t *item = weir__row_object(call->db, columns);
-        if (edit)
-            edit(call, item);
-        json_array_append_new(items, item);
-        last = weir__db_number(call->db, 0);
-    }
+    json_t *items = weir__rows_json(call->db, columns), *item,
+           *body = name ? json_pack("{s:s}", "name", name) : json_object();
+    size_t i;
+    if (edit)
+        json_array_foreach(items, i, item) edit(call, item);
     bool more = (int64_t)json_array_size(items) == limit;
-    json_t *body = name ? json_pack("{s:s}", "name", name) : json_object();
     json_object_set_new(body, "items", items);
-    json_object_set_new(body, "next", weir__number_or_null(more ? last : 0));
+    json_object_set_new(body, "next", weir__number_or_null(more ? weir__db_number(call->db, 0) : 0));
     return weir__reply_json(call, 200, body);
 }

@@ -66,8 +66,11 @@ void weir__control_log(const struct weir__control *control, const char *format, 
 
 /* Loads the file, if it exists and its digest matches. */
 void weir__published_load(struct weir__control *control);
-/* Takes the set over, including `text`, and writes the file. */
-void weir__published_set(struct weir__control *control, struct weir__published_rules *set);
+/* Publishes a revision, which is `known_as` this digest in the database: takes the set's text over, and writes the
+ * file.
+ */
+void weir__published_set(struct weir__control *control, int64_t revision, int64_t at_ms, const char *known_as,
+                         struct weir__set *set);
 /* Writes the file again if the last write failed. */
 void weir__published_retry(struct weir__control *control);
 /* Takes over the database's newest revision if it is newer than the published set. The database lock must be held. */
@@ -179,6 +182,8 @@ json_t *weir__text_json(weir_text text);
  * text, i number, b boolean, t time, j JSON; NULL is null but for texts.
  */
 json_t *weir__row_object(const struct weir__db *db, const char *columns);
+/* The rows that are left as an array of objects; the last one stays current. */
+json_t *weir__rows_json(struct weir__db *db, const char *columns);
 json_t *weir__number_or_null(int64_t number); /* 0: null */
 
 /* Keys may be personal data: admin.key_texts has the least role that sees them. */
@@ -237,8 +242,6 @@ bool weir__publication_run(struct weir__call *call, weir__publication_step *chan
                            struct weir__publication *made);
 /* Joins the staged documents. True: the set is known to compile; its revision was added, and which documents differ. */
 bool weir__publication_make(struct weir__call *call, struct weir__publication *made);
-/* After the commit: replaces the published set in memory and in the workers' file. */
-void weir__publication_apply(struct weir__call *call, struct weir__publication *made);
 /* The set of a revision; revision 0: of the documents as they are staged now. Not finished if it fails. */
 void weir__set_of(struct weir__db *db, int64_t revision, struct weir__set *set);
 

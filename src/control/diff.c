@@ -124,11 +124,12 @@ char *weir__diff(const char *from, const char *to, const char *from_label, const
     size_t len = 0;
     d.a = split(from, &d.a_count);
     d.b = split(to, &d.b_count);
-    if (d.a && d.b) {
+    bool split_both = d.a && d.b;
+    if (split_both) {
         measure(&d);
         find_steps(&d);
     }
-    FILE *out = d.steps ? open_memstream(&text, &len) : NULL;
+    FILE *out = split_both && d.steps ? open_memstream(&text, &len) : NULL;
     if (out && strcmp(from, to) != 0) {
         fprintf(out, "--- %s\n+++ %s\n", from_label, to_label);
         put_hunks(out, &d);

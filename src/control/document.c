@@ -18,7 +18,7 @@ const char *weir__kind_name(enum weir__document_kind kind)
 
 /* ---- Diagnostics ---- */
 
-json_t *weir__add_problem(json_t *problems, const char *document, const char *field, const weir_diagnostic *what)
+void weir__add_problem(json_t *problems, const char *document, const char *field, const weir_diagnostic *what)
 {
     json_t *problem =
         json_pack("{s:s, s:s?, s:i, s:i, s:s, s:s?}", "severity", what->severity == WEIR_IS_ERROR ? "error" : "warning",
@@ -26,7 +26,7 @@ json_t *weir__add_problem(json_t *problems, const char *document, const char *fi
                   what->message, "suggestion", what->suggestion);
     if (problem && document)
         json_object_set_new(problem, "document", json_string(document));
-    return json_array_append_new(problems, problem) == 0 ? problem : NULL;
+    json_array_append_new(problems, problem);
 }
 
 static void collect_problem(void *context, const weir_diagnostic *what)
@@ -83,31 +83,21 @@ void weir__document_field(const struct weir__node *root, uint32_t line, uint32_t
 
 /* ---- The text ---- */
 
-/* Document markers, which are left out: "---" before anything else, "..." at the end. */
-struct markers {
-    bool begun, ended; /* something has been written; "..." has been seen */
-};
-
-enum line_kind { KEPT, LEFT_OUT, WRONG };
-
-static enum line_kind line_kind(struct markers *markers, const char *line, size_t len)
+weir_text weir__cut_line(weir_text *text)
 {
-    size_t blanks = 0;
-    while (blanks < len && (line[blanks] == ' ' || line[blanks] == '\t'))
-        blanks++;
-    bool first = len >= 3 && memcmp(line, "---", 3) == 0, last = len >= 3 && memcmp(line, "...", 3) == 0;
-    if ((first || last) && (len == 3 || line[3] == ' ' || line[3] == '\t')) {
-        bool misplaced = len > 3 || (first && markers->begun) || markers->ended;
-        markers->begun = true;
-        markers->ended |= last;
-        return misplaced ? WRONG : LEFT_OUT;
-    }
-    if (len && line[0] == '%' && !markers->begun)
-        return WRONG;
-    if (blanks == len || line[blanks] == '#')
-        return KEPT;
-    markers->begun = true;
-    return markers->ended ? WRONG : KEPT;
+    size_t len = 0;
+    while (len < text->len && text->data[len] != '\n' && text->data[len] != '\r')
+        len++;
+    weir_text line = {text->data, len};
+    bool both = text->len - len >= 2 && text->data[len] == '\r' && text->data[len + 1] == '\n';
+    len += both ? 2 : len < text->len;
+    *text = (weir_text){text->data + len, text->len - len};
+    return line;
+}
+
+static bool is_marker(weir_text line, const char *marker)
+{
+    return weir__text_skip(&line, marker) && (!line.len || *line.data == ' ' || *line.data == '\t');
 }
 
 bool weir__has_hidden_break(weir_text text)
@@ -121,30 +111,29 @@ bool weir__has_hidden_break(weir_text text)
     return false;
 }
 
-/* Copies the text with uniform line breaks, one at its end, and without document markers. */
+/*
+ * Copies the text with uniform line breaks, one at its end, and without document markers: "---" before anything else,
+ * and "..." at the end.
+ */
 static bool copy_text(struct weir__arena *arena, weir_text text, struct weir__document *d, json_t *errors)
 {
-    struct weir__place place = {0, 1, 1};
-    struct markers markers = {false, false};
+    bool begun = false, ended = false; /* something has been written; "..." has been seen */
     char *copy = weir__arena_take(arena, text.len + 2);
-    size_t used = 0, line = 0;
+    size_t used = 0;
     (void)weir__text_skip(&text, "\xef\xbb\xbf");
-    for (size_t i = 0; copy && i <= text.len; i++) {
-        bool end = i == text.len, cr = !end && text.data[i] == '\r';
-        if (!end && !cr && text.data[i] != '\n') {
-            copy[used++] = text.data[i];
-            continue;
-        }
-        if (cr && i + 1 < text.len && text.data[i + 1] == '\n')
-            i++;
-        enum line_kind kind = line_kind(&markers, copy + line, used - line);
-        if (kind == WRONG)
+    for (struct weir__place place = {0, 1, 1}; copy && text.len; place.line++) {
+        weir_text line = weir__cut_line(&text), content = weir__text_trim(line);
+        bool first = is_marker(line, "---"), last = is_marker(line, "...");
+        bool empty = !content.len || *content.data == '#', directive = line.len && *line.data == '%' && !begun;
+        if (first || last ? line.len > 3 || (first && begun) || ended : directive || (ended && !empty))
             return fail_at(errors, place, NULL, "this is one document: without \"---\", \"...\" and directives");
-        used = kind == LEFT_OUT ? line : used;
-        if (!end || used > line)
-            copy[used++] = '\n';
-        line = used;
-        place.line++;
+        begun |= first || last || !empty;
+        ended |= last;
+        if (first || last)
+            continue;
+        memcpy(copy + used, line.data, line.len);
+        used += line.len;
+        copy[used++] = '\n';
     }
     d->text = (weir_text){copy, used};
     return copy != NULL;

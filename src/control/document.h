@@ -36,14 +36,18 @@ bool weir__document_read(struct weir__arena *arena, weir_text text, struct weir_
 bool weir__has_hidden_break(weir_text text);
 #define WEIR__HIDDEN_BREAK "the text has line breaks (U+0085, U+2028, U+2029) that are not seen; write them as escapes"
 
+/* Removes the first line from a text. Returns it without its line break: \n, \r or \r\n, as YAML counts lines. */
+weir_text weir__cut_line(weir_text *text);
+
 /* The byte of a line where a column, counted in characters from 1, begins. */
 size_t weir__column_offset(const char *line, size_t len, uint32_t column);
 
 /* "match.path[1]": the innermost member that begins at or before a place; "" for the document itself. */
 void weir__document_field(const struct weir__node *root, uint32_t line, uint32_t column, char *field, size_t size);
 
-/* Adds one diagnostic. `document` (may be NULL) is the name of the document it is about. Borrowed; NULL: no memory. */
-json_t *weir__add_problem(json_t *problems, const char *document, const char *field, const weir_diagnostic *what);
+/* Adds one diagnostic. `document` (may be NULL) is the name of the document it is about, `field` (may be NULL) in it.
+ */
+void weir__add_problem(json_t *problems, const char *document, const char *field, const weir_diagnostic *what);
 
 /* Adds {field, from, to} for each value that differs between two trees. */
 void weir__document_changes(const struct weir__node *from, const struct weir__node *to, json_t *changes);

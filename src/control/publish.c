@@ -57,12 +57,11 @@ bool weir__publication_make(struct weir__call *call, struct weir__publication *m
     /* The documents whose published versions differ from the last revision's. */
     return weir__db_run(db,
                         "INSERT INTO revision_changes (revision, name, enforced_version, shadow_version)"
-                        " SELECT CAST($1 AS BIGINT), d.name, d.enforced_version, d.shadow_version FROM documents d"
-                        " LEFT JOIN (SELECT c.name, c.enforced_version, c.shadow_version FROM revision_changes c WHERE "
-                        "c.revision ="
-                        "  (SELECT max(x.revision) FROM revision_changes x WHERE x.name = c.name)) o ON o.name = d.name"
-                        " WHERE coalesce(o.enforced_version, 0) <> coalesce(d.enforced_version, 0)"
-                        " OR coalesce(o.shadow_version, 0) <> coalesce(d.shadow_version, 0)",
+                        " SELECT CAST($1 AS BIGINT), name, enforced_version, shadow_version FROM documents"
+                        " WHERE coalesce(enforced_version, 0) <> coalesce((SELECT c.enforced_version"
+                        " FROM revision_changes c WHERE c.name = documents.name ORDER BY c.revision DESC LIMIT 1), 0)"
+                        " OR coalesce(shadow_version, 0) <> coalesce((SELECT c.shadow_version"
+                        " FROM revision_changes c WHERE c.name = documents.name ORDER BY c.revision DESC LIMIT 1), 0)",
                         WEIR__N(made->revision)) == 0;
 }
 
@@ -80,7 +79,7 @@ bool weir__publication_run(struct weir__call *call, weir__publication_step *chan
         if (weir__db_end(call->db, keep))
             return false;
         if (keep && made->revision)
-            weir__publication_apply(call, made);
+            weir__published_set(call->control, made->revision, call->now_ms, made->digest, &made->set);
         if (keep)
             return true;
         if (made->unchecked && weir__work_begin(call)) {
@@ -92,21 +91,7 @@ bool weir__publication_run(struct weir__call *call, weir__publication_step *chan
     return false;
 }
 
-void weir__publication_apply(struct weir__call *call, struct weir__publication *made)
-{
-    struct weir__published_rules now = {
-        .revision = made->revision, .at_ms = call->now_ms, .text = made->set.text.data, .len = made->set.text.len};
-    memcpy(now.digest, made->digest, sizeof now.digest);
-    memcpy(now.known_as, made->digest, sizeof now.known_as);
-    made->set.text.data = NULL;
-    weir__published_set(call->control, &now);
-}
-
 /* ---- Whole revisions ---- */
-
-#define VERSION_AT_REVISION(column)                                                                                    \
-    "(SELECT c." column " FROM revision_changes c WHERE c.name = documents.name AND c.revision ="                      \
-    " (SELECT max(x.revision) FROM revision_changes x WHERE x.name = documents.name AND x.revision <= $1))"
 
 /* The revision in the path; 0: not a number. */
 static int64_t path_number(const struct weir__call *call)
@@ -129,10 +114,12 @@ static void roll_back(struct weir__call *call, struct weir__publication *made, v
     (void)context;
     if (!find_revision(call))
         return;
+    /* Restores the stage that every document had in the revision. */
     weir__db_run(call->db,
-                 "UPDATE documents SET enforced_version = " VERSION_AT_REVISION(
-                     "enforced_version") ", shadow_version"
-                                         " = " VERSION_AT_REVISION("shadow_version"),
+                 "UPDATE documents SET enforced_version = (SELECT c.enforced_version FROM revision_changes c"
+                 " WHERE c.name = documents.name AND c.revision <= $1 ORDER BY c.revision DESC LIMIT 1),"
+                 " shadow_version = (SELECT c.shadow_version FROM revision_changes c"
+                 " WHERE c.name = documents.name AND c.revision <= $1 ORDER BY c.revision DESC LIMIT 1)",
                  WEIR__N(path_number(call)));
     if (!weir__publication_make(call, made))
         return;

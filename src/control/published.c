@@ -68,11 +68,17 @@ static void write_file(struct weir__control *control, const struct weir__publish
         control->host->published(control->host->context, set->revision);
 }
 
-void weir__published_set(struct weir__control *control, struct weir__published_rules *set)
+void weir__published_set(struct weir__control *control, int64_t revision, int64_t at_ms, const char *known_as,
+                         struct weir__set *set)
 {
+    struct weir__published_rules now = {
+        .revision = revision, .at_ms = at_ms, .text = set->text.data, .len = set->text.len};
+    set->text.data = NULL;
+    weir__digest("", now.text, now.len, now.digest);
+    snprintf(now.known_as, sizeof now.known_as, "%s", known_as);
     pthread_mutex_lock(&control->published_lock);
     char *before = control->published.text;
-    control->published = *set;
+    control->published = now;
     control->written = false;
     control->stale = false;
     pthread_mutex_unlock(&control->published_lock);
@@ -88,7 +94,7 @@ void weir__published_retry(struct weir__control *control)
 
 /* ---- The database's newest ---- */
 
-static void take_over(struct weir__control *control, struct weir__published_rules *newest)
+static void take_over(struct weir__control *control, const struct weir__published_rules *newest)
 {
     struct weir__set set = {0};
     size_t rules = 0;
@@ -99,12 +105,7 @@ static void take_over(struct weir__control *control, struct weir__published_rule
         weir__control_log(control, "revision %" PRId64 " of the database cannot be used; the old rules stay active",
                           newest->revision);
     if (good) {
-        newest->len = set.text.len;
-        newest->text = set.text.data;
-        memcpy(newest->known_as, newest->digest, sizeof newest->known_as);
-        weir__digest("", newest->text, newest->len, newest->digest);
-        set.text.data = NULL;
-        weir__published_set(control, newest);
+        weir__published_set(control, newest->revision, newest->at_ms, newest->digest, &set);
         weir__control_log(control, "revision %" PRId64 " is published", newest->revision);
     }
     weir__set_free(&set);

@@ -12,15 +12,12 @@
 
 bool weir__rest_tokens(struct weir__call *call)
 {
-    json_t *items = json_array();
     weir__db_run_with(call->db,
                       "SELECT id, name, role, created, created_by, expires, revoked, last_used FROM tokens"
                       " ORDER BY created, id LIMIT 10000",
                       NULL, 0);
-    while (weir__db_next(call->db))
-        json_array_append_new(items, weir__row_object(call->db, "s:id s:name s:role t:created s:created_by t:expires"
-                                                                " t:revoked t:last_used"));
-    return weir__reply_json(call, 200, json_pack("{s:o}", "items", items));
+    static const char columns[] = "s:id s:name s:role t:created s:created_by t:expires t:revoked t:last_used";
+    return weir__reply_json(call, 200, json_pack("{s:o}", "items", weir__rows_json(call->db, columns)));
 }
 
 /* Parses a span such as "30d", or a time. False: neither. */

@@ -16,7 +16,7 @@ bool weir__rest_list(struct weir__call *call)
     snprintf(folded, sizeof folded, "%s", weir__query_text(call, "q", Q_MAX));
     weir__fold(folded);
     const char *stage = weir__query_text(call, "stage", 15), *kind = weir__query_text(call, "kind", 15);
-    const char *after = weir__query_text(call, "after", WEIR__PARAM_MAX - 1), *last = NULL;
+    const char *after = weir__query_text(call, "after", WEIR__PARAM_MAX - 1);
     int64_t limit = weir__query_number(call, "limit", 1, LIST_MAX, 100);
     if ((*stage && !weir__is_one_of(stage, "draft|shadow|enforced")) ||
         (*kind && !weir__is_one_of(kind, "rule|domain|settings")))
@@ -25,9 +25,8 @@ bool weir__rest_list(struct weir__call *call)
         return false;
     weir__db_run(
         call->db,
-        "SELECT name, kind, version, CASE version WHEN enforced_version THEN 'enforced' WHEN shadow_version THEN "
-        "'shadow'"
-        " ELSE 'draft' END, enforced_version, shadow_version, author, at, summary, deleted FROM documents"
+        "SELECT name, kind, version, CASE version WHEN enforced_version THEN 'enforced' WHEN shadow_version THEN"
+        " 'shadow' ELSE 'draft' END, enforced_version, shadow_version, author, at, summary, deleted FROM documents"
         " WHERE name > $1 AND ($2 = '' OR replace(folded, $2, '') <> folded) AND ($3 = '' OR kind = $3)"
         " AND (deleted = 0 OR enforced_version IS NOT NULL OR shadow_version IS NOT NULL)"
         " AND ($4 = '' OR ($4 = 'enforced' AND enforced_version IS NOT NULL)"
@@ -35,13 +34,11 @@ bool weir__rest_list(struct weir__call *call)
         " OR ($4 = 'draft' AND version <> coalesce(enforced_version, 0) AND version <> coalesce(shadow_version, 0)))"
         " ORDER BY name LIMIT $5",
         WEIR__S(after), WEIR__S(folded), WEIR__S(kind), WEIR__S(stage), WEIR__N(limit + 1));
-    json_t *items = json_array();
-    while ((int64_t)json_array_size(items) < limit && weir__db_next(call->db)) {
-        json_array_append_new(items, weir__row_object(call->db, "s:name s:kind i:version s:stage i:enforced_version"
-                                                                " i:shadow_version s:author t:at s:summary b:deleted"));
-        last = weir__db_text(call->db, 0).data;
-    }
-    json_t *next = last && weir__db_next(call->db) ? json_string(last) : json_null();
+    json_t *items = weir__rows_json(call->db, "s:name s:kind i:version s:stage i:enforced_version i:shadow_version"
+                                              " s:author t:at s:summary b:deleted");
+    json_t *last = json_array_get(items, (size_t)limit - 1); /* NULL: the page is not full */
+    bool more = json_array_remove(items, (size_t)limit) == 0;
+    json_t *next = more ? json_incref(json_object_get(last, "name")) : json_null();
     return weir__reply_json(call, 200, json_pack("{s:o, s:o}", "items", items, "next", next));
 }
 

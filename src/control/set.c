@@ -162,11 +162,10 @@ static void translate(const struct weir__set *set, const char *message, char *to
     to[used] = 0;
 }
 
-/* Adds the field at a place of the set. A rule is rules[N] there, and a domain domains[N], which are left out. */
-static void name_field(struct compiling *c, const struct weir__set_piece *piece, uint32_t line, uint32_t column,
-                       json_t *problem)
+/* The field at a place of the set; NULL: unknown. A rule is rules[N] there, a domain domains[N]: that is left out. */
+static const char *field_at(struct compiling *c, const struct weir__set_piece *piece, uint32_t line, uint32_t column,
+                            char *field, size_t size)
 {
-    char field[280];
     if (!c->read) {
         struct weir__source source = {SOURCE, {c->set->text.data, c->set->text.len}};
         struct weir__diagnostics silent = {.sources = &source, .source_count = 1};
@@ -174,38 +173,33 @@ static void name_field(struct compiling *c, const struct weir__set_piece *piece,
         c->root = weir__yaml_read(0, &c->arena, &silent);
     }
     if (!c->root)
-        return;
-    weir__document_field(c->root, line, column, field, sizeof field);
-    const char *own = piece->columns ? strchr(field, ']') : field;
-    own = own && piece->columns ? own + 1 + (own[1] == '.') : own;
-    if (own && *own)
-        json_object_set_new(problem, "field", json_string(own));
+        return NULL;
+    weir__document_field(c->root, line, column, field, size);
+    const char *item = piece->columns ? strchr(field, ']') : NULL;
+    return !piece->columns ? field : item ? item + 1 + (item[1] == '.') : NULL;
 }
 
 static void report(void *context, const weir_diagnostic *what)
 {
     struct compiling *c = context;
-    char message[WEIR__MESSAGE_MAX + WEIR__DOCUMENT_NAME];
+    char message[WEIR__MESSAGE_MAX + WEIR__DOCUMENT_NAME], field[280];
     uint32_t line = (uint32_t)what->line, column = (uint32_t)what->column;
     const struct weir__set_piece *piece = line ? piece_of(c->set, line) : NULL;
     bool wanted = piece && json_object_get(c->about, piece->name);
     if (what->severity == WEIR_IS_WARNING && !wanted)
         return;
     translate(c->set, what->message, message, sizeof message);
-    weir_diagnostic own = *what;
-    own.message = message;
-    own.line = own.column = 0;
-    uint32_t own_line = piece ? line - piece->first_line + 1 : 0;
+    weir_diagnostic own = {.severity = what->severity, .message = message, .suggestion = what->suggestion};
     if (piece) {
+        uint32_t own_line = line - piece->first_line + 1;
         uint32_t own_column = column > piece->columns ? column - piece->columns : 1;
         if (piece->added.line == own_line && own_column >= piece->added.column + piece->added.len)
             own_column -= piece->added.len;
         own.line = (int)own_line;
         own.column = (int)own_column;
     }
-    json_t *problem = weir__add_problem(c->problems, piece ? piece->name : NULL, NULL, &own);
-    if (piece && problem)
-        name_field(c, piece, line, column, problem);
+    weir__add_problem(c->problems, piece ? piece->name : NULL,
+                      piece ? field_at(c, piece, line, column, field, sizeof field) : NULL, &own);
 }
 
 int weir__set_compile(const struct weir__set *set, const json_t *about, json_t *problems, size_t *rules)

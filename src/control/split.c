@@ -313,24 +313,19 @@ static void split_file(struct split *s)
 
 /* ---- Files ---- */
 
-/* Finds where lines begin, as YAML counts them. */
+/* Finds where lines begin. A file has at least one. */
 static bool find_lines(struct weir__rule_file *file)
 {
-    size_t count = 1;
-    for (size_t i = 0; i < file->len; i++)
-        count += file->text[i] == '\n' || file->text[i] == '\r';
-    file->lines = malloc((count + 1) * sizeof *file->lines);
+    size_t count = 0;
+    for (weir_text rest = {file->text, file->len}; rest.len; count++)
+        weir__cut_line(&rest);
+    file->line_count = count ? count : 1;
+    file->lines = calloc(file->line_count + 1, sizeof *file->lines);
     if (!file->lines)
         return false;
     count = 0;
-    file->lines[count++] = 0;
-    for (size_t i = 0; i < file->len; i++) {
-        if (file->text[i] == '\r' && file->text[i + 1] == '\n')
-            i++;
-        if (file->text[i] == '\n' || file->text[i] == '\r')
-            file->lines[count++] = i + 1;
-    }
-    file->line_count = file->lines[count - 1] == file->len && count > 1 ? count - 1 : count;
+    for (weir_text rest = {file->text, file->len}; rest.len; weir__cut_line(&rest))
+        file->lines[count++] = (size_t)(rest.data - file->text);
     file->lines[file->line_count] = file->len;
     return true;
 }

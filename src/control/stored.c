@@ -89,14 +89,10 @@ void weir__audit(struct weir__call *call, const char *action, const char *object
 
 /* Ordered by kind (settings, rules, domains), then by name, the enforced version before the shadow. */
 #define SET_OF(staged)                                                                                                 \
-    "SELECT d.name, d.kind, v.text, 0 AS shadow, CASE d.kind WHEN 'settings' THEN 0 WHEN 'rule' THEN 1 ELSE 2 END"     \
+    "SELECT d.name, d.kind, v.text, CASE v.version WHEN s.shadow_version THEN 1 ELSE 0 END AS shadow"                  \
     " FROM " staged " s JOIN documents d ON d.name = s.name"                                                           \
-    " JOIN versions v ON v.name = s.name AND v.version = s.enforced_version"                                           \
-    " UNION ALL "                                                                                                      \
-    "SELECT d.name, d.kind, v.text, 1, CASE d.kind WHEN 'settings' THEN 0 WHEN 'rule' THEN 1 ELSE 2 END"               \
-    " FROM " staged " s JOIN documents d ON d.name = s.name"                                                           \
-    " JOIN versions v ON v.name = s.name AND v.version = s.shadow_version"                                             \
-    " ORDER BY 5, 1, 4"
+    " JOIN versions v ON v.name = s.name AND v.version IN (s.enforced_version, s.shadow_version)"                      \
+    " ORDER BY CASE d.kind WHEN 'settings' THEN 0 WHEN 'rule' THEN 1 ELSE 2 END, d.name, shadow"
 
 void weir__set_of(struct weir__db *db, int64_t revision, struct weir__set *set)
 {
