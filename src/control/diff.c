@@ -76,7 +76,7 @@ static char next_step(const struct diff *d, size_t i, size_t k)
 
 static void find_steps(struct diff *d)
 {
-    d->steps = malloc((d->a_count + d->b_count + 1) * sizeof *d->steps);
+    d->steps = calloc(d->a_count + d->b_count + 1, sizeof *d->steps);
     for (size_t i = 0, k = 0; d->steps && (i < d->a_count || k < d->b_count);) {
         char kind = next_step(d, i, k);
         d->steps[d->count++] = (struct diff_step){kind, i, k};
