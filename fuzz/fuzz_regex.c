@@ -35,9 +35,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         abort();
     if (regex) {
         struct weir__matching first = {.regex_scratch = scratch}, second = {.regex_scratch = scratch};
-        bool found = weir__regex_match(regex, text, &first);
-        if (weir__regex_match(regex, text, &second) != found || first.limited != second.limited || first.limited > 1 ||
-            (first.limited && !found))
+        bool found = weir__regex_match(regex, text, false, &first);
+        if (weir__regex_match(regex, text, false, &second) != found || first.limited != second.limited ||
+            first.limited > 1 || (first.limited && !found))
             abort();
         weir__regex_free(regex);
     }

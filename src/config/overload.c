@@ -6,27 +6,25 @@
 
 #include <stdio.h>
 
-enum unit { PERCENT, NUMBER };
-
 /* Signals with their default targets: the values that mean 100 % load. */
 static const struct signal {
     const char *name;
-    enum unit unit;
+    bool percent;                       /* else a number */
     double default_target, least, most; /* a share, or a number */
     bool on_by_default;                 /* without `signals` in the file */
 } signals[WEIR__SIGNALS] = {
-    [WEIR__SIGNAL_CPU] = {"cpu", PERCENT, 0.5, 0.01, 1, true},
-    [WEIR__SIGNAL_MEMORY] = {"memory", PERCENT, 0.1, 0.01, 1, true},
-    [WEIR__SIGNAL_RUN_QUEUE] = {"run_queue", NUMBER, 2, 1, 1000, false},
-    [WEIR__SIGNAL_LATENCY] = {"latency", NUMBER, 3, 2, 1000, true},
-    [WEIR__SIGNAL_ERRORS] = {"errors", PERCENT, 0.1, 0.01, 1, true},
-    [WEIR__SIGNAL_IN_FLIGHT] = {"in_flight", NUMBER, 200, 1, 1e9, false},
+    [WEIR__SIGNAL_CPU] = {"cpu", true, 0.5, 0.01, 1, true},
+    [WEIR__SIGNAL_MEMORY] = {"memory", true, 0.1, 0.01, 1, true},
+    [WEIR__SIGNAL_RUN_QUEUE] = {"run_queue", false, 2, 1, 1000, false},
+    [WEIR__SIGNAL_LATENCY] = {"latency", false, 3, 2, 1000, true},
+    [WEIR__SIGNAL_ERRORS] = {"errors", true, 0.1, 0.01, 1, true},
+    [WEIR__SIGNAL_IN_FLIGHT] = {"in_flight", false, 200, 1, 1e9, false},
 };
 
 static bool signal_read(const struct weir__node *node, const struct signal *signal, double *target)
 {
     weir_text text = node->kind == WEIR__SCALAR ? node->text : (weir_text){"", 0};
-    bool percent = signal->unit == PERCENT;
+    bool percent = signal->percent;
     char shown[WEIR__SHOWN];
     int64_t number;
     if (weir__config_is(node, "on") || weir__config_is(node, "off")) {

@@ -151,7 +151,7 @@ static __attribute__((noinline)) void find_normal(struct verdict *verdict, weir_
         for (int i = 0; set->forms >> normal.form & 1 && i < WEIR__SPELLINGS; i++) {
             if (!weir__value_spelling(verdict->values, normal.form, i, &spelling))
                 continue;
-            weir__paths_find_more(set->paths, host, spelling.text, found);
+            weir__paths_find(set->paths, host, spelling.text, found);
             if (spelling.cut)
                 find_beyond(set, host, spelling.text, found);
         }

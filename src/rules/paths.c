@@ -205,13 +205,6 @@ void weir__found_add(struct weir__found *found, uint32_t rule)
 
 void weir__paths_find(const struct weir__paths *paths, weir_text host, weir_text path, struct weir__found *found)
 {
-    found->count = 0;
-    found->overflow = false;
-    weir__paths_find_more(paths, host, path, found);
-}
-
-void weir__paths_find_more(const struct weir__paths *paths, weir_text host, weir_text path, struct weir__found *found)
-{
     struct search search; /* not cleared as a whole: the segments are set when they are reached */
 
     search.paths = paths;

@@ -48,12 +48,10 @@ struct weir__found {
 };
 
 /*
- * Finds the rules that match host (without port, any case) and path (normalised). The caller sets found->rules, max and
- * accept.
+ * Adds the rules that match host (without port, any case) and path (normalised) to `found`, which the caller has
+ * initialised.
  */
 void weir__paths_find(const struct weir__paths *paths, weir_text host, weir_text path, struct weir__found *found);
-/* Adds to `found`. */
-void weir__paths_find_more(const struct weir__paths *paths, weir_text host, weir_text path, struct weir__found *found);
 void weir__found_add(struct weir__found *found, uint32_t rule);
 
 /*

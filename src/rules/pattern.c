@@ -40,7 +40,7 @@ bool weir__pattern_match(const struct weir__pattern *pattern, weir_text text, st
     case WEIR__PATTERN_GLOB:
         return weir__glob_match(pattern->text, text, pattern->path, pattern->nocase);
     case WEIR__PATTERN_REGEX:
-        return weir__regex_match(pattern->regex, text, matching);
+        return weir__regex_match(pattern->regex, text, false, matching);
     }
     return false;
 }
@@ -59,7 +59,7 @@ bool weir__pattern_may_match(const struct weir__pattern *pattern, weir_text text
     case WEIR__PATTERN_GLOB:
         return weir__glob_may_match(own, text, pattern->path, pattern->nocase);
     case WEIR__PATTERN_REGEX:
-        return weir__regex_may_match(pattern->regex, text, matching);
+        return weir__regex_match(pattern->regex, text, true, matching);
     }
     return true;
 }

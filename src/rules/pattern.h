@@ -54,10 +54,9 @@ bool weir__glob_may_match(weir_text pattern, weir_text text, bool path, bool noc
 /* Compiles a regular expression (PCRE2 syntax; unanchored, as everybody expects). NULL after an error, reported. */
 const struct weir__regex *weir__regex_compile(weir_text text, bool nocase, struct weir__arena *arena,
                                               struct weir__diagnostics *report, struct weir__place place);
-/* A longer text is cut, and decided by weir__regex_may_match. */
+/* `cut`: as weir__pattern_may_match. So is a longer text, which is cut. */
 #define WEIR__REGEX_SUBJECT_MAX 4096
-bool weir__regex_match(const struct weir__regex *regex, weir_text text, struct weir__matching *matching);
-bool weir__regex_may_match(const struct weir__regex *regex, weir_text text, struct weir__matching *matching);
+bool weir__regex_match(const struct weir__regex *regex, weir_text text, bool cut, struct weir__matching *matching);
 /* Compiled expressions are not in the arena: the set frees each. */
 void weir__regex_free(const struct weir__regex *regex);
 

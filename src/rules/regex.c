@@ -167,26 +167,17 @@ static int run(const struct weir__regex *regex, weir_text text, uint32_t options
                        scratch->context);
 }
 
-bool weir__regex_match(const struct weir__regex *regex, weir_text text, struct weir__matching *matching)
+bool weir__regex_match(const struct weir__regex *regex, weir_text text, bool cut, struct weir__matching *matching)
 {
-    if (text.len > WEIR__REGEX_SUBJECT_MAX)
-        return weir__regex_may_match(regex, text, matching);
-    int found = run(regex, text, 0, matching->regex_scratch);
-    if (found >= 0 || found == PCRE2_ERROR_NOMATCH)
-        return found >= 0;
-    matching->limited++;
-    return true;
-}
-
-bool weir__regex_may_match(const struct weir__regex *regex, weir_text text, struct weir__matching *matching)
-{
-    if (text.len > WEIR__REGEX_SUBJECT_MAX)
+    if (text.len > WEIR__REGEX_SUBJECT_MAX) {
         text.len = WEIR__REGEX_SUBJECT_MAX;
+        cut = true;
+    }
     /* With this option a match that depends on the end of the text is a partial one. */
-    int found = run(regex, text, PCRE2_PARTIAL_HARD, matching->regex_scratch);
+    int found = run(regex, text, cut ? PCRE2_PARTIAL_HARD : 0, matching->regex_scratch);
     if (found >= 0)
         return true;
-    if (found == PCRE2_ERROR_NOMATCH && regex->anchored)
+    if (found == PCRE2_ERROR_NOMATCH && (!cut || regex->anchored))
         return false;
     matching->limited++;
     return true;

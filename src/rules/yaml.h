@@ -132,6 +132,7 @@ struct weir__field {
     const struct weir__field *fields;
     size_t field_count;
     bool or_null; /* null counts as absent */
+    /* Writes the value to `to`, the field in the caller's struct. False after an error. */
     bool (*read)(void *context, const struct weir__node *node, const char *what, void *to);
 };
 

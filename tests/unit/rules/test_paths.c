@@ -10,6 +10,13 @@ static weir_text text_of(const char *string)
     return (weir_text){string, strlen(string)};
 }
 
+static void find_anew(const struct weir__paths *paths, weir_text host, weir_text path, struct weir__found *found)
+{
+    found->count = 0;
+    found->overflow = false;
+    weir__paths_find(paths, host, path, found);
+}
+
 /* The entries and the memory they are in. */
 struct world {
     struct weir__arena arena;
@@ -58,7 +65,7 @@ static const char *find(const struct world *world, const char *host, const char 
     struct weir__found found = {.rules = rules, .max = 256};
     int len = 0;
 
-    weir__paths_find(world->paths, text_of(host), text_of(path), &found);
+    find_anew(world->paths, text_of(host), text_of(path), &found);
     text[0] = '\0';
     for (size_t i = 0; i < found.count && len < 1000; i++)
         len += snprintf(text + len, sizeof text - (size_t)len, "%s%u", i ? " " : "", rules[i]);
@@ -156,11 +163,11 @@ TEST(more_matches_than_room)
         entry_add(&world, NULL, "/a", 10 + i);
     }
     make(&world);
-    weir__paths_find(world.paths, text_of("h"), text_of("/a"), &found);
+    find_anew(world.paths, text_of("h"), text_of("/a"), &found);
     CHECK_EQ(found.count, 4);
     CHECK(found.overflow);
     CHECK(rules[0] == 0 && rules[1] == 1 && rules[2] == 2 && rules[3] == 10 && rules[4] == 77);
-    weir__paths_find(world.paths, text_of("x"), text_of("/a"), &found);
+    find_anew(world.paths, text_of("x"), text_of("/a"), &found);
     CHECK_EQ(found.count, 3);
     CHECK(!found.overflow);
     /* Exactly full is not too many, though each is found twice. */
@@ -168,11 +175,11 @@ TEST(more_matches_than_room)
     for (uint32_t i = 0; i < 3; i++)
         entry_add(&world, "y", "/a", 10 + i);
     make(&world);
-    weir__paths_find(world.paths, text_of("y"), text_of("/a"), &found);
+    find_anew(world.paths, text_of("y"), text_of("/a"), &found);
     CHECK_EQ(found.count, 3);
     CHECK(!found.overflow);
     found.max = 0;
-    weir__paths_find(world.paths, text_of("y"), text_of("/a"), &found);
+    find_anew(world.paths, text_of("y"), text_of("/a"), &found);
     CHECK_EQ(found.count, 0);
     CHECK(found.overflow);
     world_end(&world);
@@ -214,7 +221,7 @@ TEST(very_deep)
         for (int k = 0; k < depth; k++)
             memcpy(path + 2 * k, "/a", 2);
         weir_text text = {path, (size_t)depth * 2};
-        weir__paths_find(world.paths, text_of("h"), text, &found);
+        find_anew(world.paths, text_of("h"), text, &found);
         for (size_t i = 0; i < world.count; i++) {
             if (!weir__pattern_match(world.entries[i].path, text, NULL))
                 continue;
@@ -278,7 +285,7 @@ static void check_against_all(const struct world *world, const char *host, const
     size_t count = 0;
     bool matched[ENTRIES_MAX] = {false};
 
-    weir__paths_find(world->paths, text_of(host), text_of(path), &found);
+    find_anew(world->paths, text_of(host), text_of(path), &found);
     for (size_t i = 0; i < world->count; i++) {
         const struct weir__path_entry *entry = &world->entries[i];
         matched[entry->rule] |= (!entry->host || weir__pattern_match(entry->host, text_of(host), NULL)) &&
@@ -344,7 +351,7 @@ TEST(fast_path_lookup_agrees_with_the_slow_path)
             uint32_t rules[ENTRIES_MAX], few[FEW_MAX];
             struct weir__found found = {.rules = rules, .max = ENTRIES_MAX};
             random_path(&seed, path, false);
-            weir__paths_find(world.paths, text_of(""), text_of(path), &found);
+            find_anew(world.paths, text_of(""), text_of(path), &found);
             size_t max = 1 + test_random(&seed) % FEW_MAX;
             size_t few_count = weir__paths_few(world.paths, text_of(path), few, max);
             CHECK(few_count <= max && (!few_count || few_count == found.count));

@@ -227,7 +227,7 @@ TEST(match_without_scratch_memory_counts_as_matching)
     const struct weir__regex *regex = compile("b", false);
     struct weir__matching none = {0};
 
-    CHECK(weir__regex_match(regex, text_of("a"), &none));
+    CHECK(weir__regex_match(regex, text_of("a"), false, &none));
     CHECK_EQ(none.limited, 1);
     weir__regex_free(regex);
     weir__arena_free(&arena);
@@ -249,11 +249,11 @@ TEST(no_match_allocates)
     int64_t before = allocations, found = 0;
     for (size_t round = 0; round < 200; round++)
         for (size_t i = 0; i < COUNT; i++)
-            found += weir__regex_match(regexes[i], (weir_text){text, round * 20}, &one);
+            found += weir__regex_match(regexes[i], (weir_text){text, round * 20}, false, &one);
     CHECK_EQ(allocations - before, 0);
     CHECK(found > 0 && found < 200 * COUNT);
     CHECK(one.limited > 0); /* so the scratch memory was exhausted at times, and reused */
-    CHECK(!weir__regex_match(regexes[0], text_of("/vx"), &one));
+    CHECK(!weir__regex_match(regexes[0], text_of("/vx"), false, &one));
     for (size_t i = 0; i < COUNT; i++)
         weir__regex_free(regexes[i]);
     weir__arena_free(&arena);
