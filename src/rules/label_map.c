@@ -9,9 +9,9 @@ bool weir__label_map_grow(struct weir__label_map *map, struct weir__arena *arena
 
     if (!slots)
         return false;
-    *map = (struct weir__label_map){slots, room - 1, old.count};
+    *map = (struct weir__label_map){slots, room - 1, old.count, 64 - (unsigned)__builtin_ctzl(room)};
     for (size_t i = 0; old.slots && i <= old.mask; i++) {
-        size_t to = old.slots[i].hash & map->mask;
+        size_t to = old.slots[i].hash >> map->shift;
         if (!old.slots[i].value)
             continue;
         while (slots[to].value)

@@ -19,6 +19,7 @@ struct weir__label_slot {
 struct weir__label_map {
     struct weir__label_slot *slots;
     size_t mask, count;
+    unsigned shift; /* the first slot of a hash is its upper bits: the lower ones depend on few bytes of the label */
 };
 
 /* Up to eight bytes as a number. */
@@ -49,8 +50,7 @@ static inline uint64_t weir__label_hash(weir_text label)
         hash = (hash ^ weir__label_word(at, 8)) * UINT64_C(0xd6e8feb86659fd93);
         hash ^= hash >> 32;
     }
-    hash = (hash ^ weir__label_word(at, left)) * UINT64_C(0xd6e8feb86659fd93);
-    return hash ^ hash >> 32;
+    return (hash ^ weir__label_word(at, left)) * UINT64_C(0xd6e8feb86659fd93);
 }
 
 /* The label's hash does not depend on the parent, so a segment of a request is hashed once for all trees. */
@@ -65,7 +65,7 @@ static inline struct weir__label_slot *weir__label_slot(const struct weir__label
 {
     uint64_t hash = weir__label_place(parent, label_hash);
 
-    for (size_t i = hash & map->mask;; i = (i + 1) & map->mask) {
+    for (size_t i = hash >> map->shift;; i = (i + 1) & map->mask) {
         struct weir__label_slot *slot = &map->slots[i];
         if (!slot->value || (slot->hash == hash && slot->parent == parent && slot->len == label.len &&
                              memcmp(slot->text, label.data, label.len) == 0))
