@@ -34,11 +34,14 @@ for file in weir libweir.so libweir-store.so nginx/ngx_http_weir_module.so nginx
     esac
     # Stack clash protection touches each page of a large frame: or of nothing to memory on the stack (x86-64), a store of zero (arm64).
     case $entry in
-    endbr64) probe='or[ql] +\$0x0,[0-9a-fx]*\(%[re]sp\)' ;;
-    *) probe='str[[:space:]]+xzr, \[sp, #1024\]' ;;
+    endbr64) probe='or[ql] +\$0x0,[0-9a-fx]*\(%[re]sp\)' large='sub +\$0x[0-9a-f]{4,},%rsp' ;;
+    *) probe='str[[:space:]]+xzr, \[sp, #1024\]' large='sub[[:space:]]+sp, sp, #0x[0-9a-f]+, lsl #12' ;;
     esac
     objdump --disassemble "$path" >"$scratch/code"
-    has "$file" "stack clash protection" "$probe" code
+    # The small library may have no large frame at all.
+    if [ "$file" != libweir-store.so ] || grep -Eq -e "$large" "$scratch/code"; then
+        has "$file" "stack clash protection" "$probe" code
+    fi
     marked=$(grep -c "[[:space:]]$entry\$" "$scratch/code" || true)
     [ "$marked" -ge 100 ] || { echo "$file: $marked functions begin with $entry: no branch protection"; bad=1; }
 done
