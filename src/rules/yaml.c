@@ -1,5 +1,4 @@
 /* Builds the tree from the events of libyaml, without recursion, and rewords its messages; writes nodes as JSON. */
-#define _GNU_SOURCE /* tdestroy */
 #include "rules/yaml.h"
 #include "base/json_writer.h"
 
