@@ -184,7 +184,9 @@ static bool wrong_value(const struct field *field, const json_t *value, struct w
     static const char *const expected[] = {
         [BOOLEAN] = "must be true or false",
         [DURATION] = "must be seconds, or a text such as \"30s\", \"1m\" or \"1h30m\", up to 400 days",
-        [ALGORITHM] = "must be token_bucket, leaky_bucket, fixed_window, sliding_window_log or sliding_window_counter"};
+        [ALGORITHM] = "must be token_bucket, leaky_bucket, fixed_window, sliding_window_log or sliding_window_counter",
+        [TEXT] = "must be a string",
+        [JSON] = ""}; /* any value fits */
     if (field->needed && (!value || field->form == TEXT))
         return weir__api_wrong(reply, field->name, "%s", field->needed);
     if (field->form == INTEGER)
