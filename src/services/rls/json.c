@@ -97,14 +97,14 @@ static bool read_list(struct json_reader *reader, const json_t *json, const Prot
         return weir__rls_fail_memory(reader->reply);
     for (size_t i = 0; i < count; i++) {
         (void)snprintf(reader->where + before, sizeof reader->where - before, "%s[%zu].", field->name, i);
-        list[i] = (ProtobufCMessage *)(messages + i * kind->sizeof_message);
+        list[i] = (void *)(messages + i * kind->sizeof_message);
         kind->message_init(list[i]);
         if (!read_message(reader, json_array_get(json, i), list[i]))
             return false;
     }
     reader->where[before] = 0;
     memcpy((char *)message + field->offset, &list, sizeof list);
-    *(size_t *)((char *)message + field->quantifier_offset) = count;
+    *(size_t *)(void *)((char *)message + field->quantifier_offset) = count;
     return true;
 }
 
@@ -226,7 +226,7 @@ static json_t *value_json(const ProtobufCFieldDescriptor *field, const void *mem
 
 static json_t *list_json(const ProtobufCFieldDescriptor *field, const ProtobufCMessage *message)
 {
-    size_t count = *(const size_t *)((const char *)message + field->quantifier_offset);
+    size_t count = *(const size_t *)(const void *)((const char *)message + field->quantifier_offset);
     const char *list;
     json_t *made = json_array();
     int failed = 0;
