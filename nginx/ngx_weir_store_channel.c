@@ -181,13 +181,16 @@ static ngx_uint_t ngx_weir_channel_verified(ngx_weir_channel_t *channel)
     ngx_connection_t *c = channel->peer.connection;
     const char *name = ngx_weir_channel_name(channel);
     long result = SSL_get_verify_result(c->ssl->connection);
-    if (channel->store->options.no_verify || result == X509_V_OK)
+    X509 *certificate = SSL_get_peer_certificate(c->ssl->connection);
+    ngx_uint_t sent = certificate != NULL; /* without one, the result is X509_V_OK */
+    X509_free(certificate);
+    if (channel->store->options.no_verify || (result == X509_V_OK && sent))
         return 1;
     if (result == X509_V_ERR_HOSTNAME_MISMATCH || result == X509_V_ERR_IP_ADDRESS_MISMATCH) {
         ngx_log_error(NGX_LOG_ERR, c->log, 0, "the certificate is not for %s; server_name= names another", name);
     } else {
         ngx_log_error(NGX_LOG_ERR, c->log, 0, "the certificate of %s is not valid: %s", name,
-                      X509_verify_cert_error_string(result));
+                      sent ? X509_verify_cert_error_string(result) : "there is none");
     }
     return 0;
 }
@@ -209,7 +212,8 @@ static void ngx_weir_channel_secure(ngx_weir_channel_t *channel)
     channel->state = HANDSHAKE;
     c->pool = ngx_create_pool(512, c->log);
     if (c->pool == NULL || ngx_ssl_create_connection(channel->store->ssl, c, NGX_SSL_CLIENT) != NGX_OK ||
-        !ngx_weir_channel_expect(c->ssl->connection, ngx_weir_channel_name(channel))) {
+        (!ngx_weir_channel_expect(c->ssl->connection, ngx_weir_channel_name(channel)) &&
+         !channel->store->options.no_verify)) {
         ngx_weir_channel_lost(channel);
         return;
     }

@@ -229,12 +229,13 @@ static void ngx_http_weir_api_call(ngx_http_request_t *r, ngx_str_t *given)
     ngx_http_finalize_request(r, rc);
 }
 
-/* ---- The body ---- */
-
 /*
- * Reads the body into memory, of known length or chunked, up to the API's limit, without a temporary file; a longer
- * body gets the API's own error.
+ * ---- The body ----
+ *
+ * It is read into memory, of known length or chunked, up to the API's limit, without a temporary file; a longer body
+ * gets the API's own error. The buffer is in the request's context of the filter module, which has no other use for it.
  */
+
 static void ngx_http_weir_api_too_large(ngx_http_request_t *r)
 {
     r->keepalive = 0;

@@ -32,12 +32,14 @@ static bool host_read(void *config, const struct weir__node *node, const char *w
     return true;
 }
 
-static bool metrics_read(void *config, const struct weir__node *node, const char *what, void *to)
+static bool metrics_read(void *context, const struct weir__node *node, const char *what, void *to)
 {
-    struct weir__listener *listener = weir__arena_take(&((struct weir__config *)config)->arena, sizeof *listener);
+    struct weir__config *config = context;
+    struct weir__listener *listener = weir__arena_take(&config->arena, sizeof *listener);
+    (void)to;
     if (!listener || !weir__config_listener(config, node, what, listener))
         return false;
-    *(const struct weir__listener **)to = listener;
+    config->metrics = listener;
     return true;
 }
 
@@ -116,7 +118,7 @@ static const struct weir__field root_fields[] = {
     {"host", WEIR__FIELD_READ, WEIR__CONFIG(host_name), .read = host_read},
     {"gateway", WEIR__FIELD_READ, .read = weir__config_gateway},
     {"service", WEIR__FIELD_READ, .read = weir__config_service},
-    {"metrics", WEIR__FIELD_READ, WEIR__CONFIG(metrics), .read = metrics_read},
+    {"metrics", WEIR__FIELD_READ, .read = metrics_read},
     {"access_log", WEIR__FIELD_READ, WEIR__CONFIG_PLACE(access_place), .read = access_read},
     {"denied_log", WEIR__FIELD_READ, WEIR__CONFIG_PLACE(denied_place), .read = denied_read},
     {"store", WEIR__FIELD_READ, .read = weir__config_store},

@@ -64,7 +64,10 @@ static void add_row(struct weir__db *db, sqlite3_stmt *statement)
     int columns = sqlite3_column_count(statement);
     struct weir__db_row *row = weir__db_add_row(db, columns);
     for (int i = 0; row && i < columns; i++) {
+        if (sqlite3_column_type(statement, i) == SQLITE_NULL)
+            continue;
         const char *text = (const char *)sqlite3_column_text(statement, i);
+        db->arena.failed |= !text;
         if (text)
             row->cells[i] = weir__arena_copy(&db->arena, (weir_text){text, (size_t)sqlite3_column_bytes(statement, i)});
     }

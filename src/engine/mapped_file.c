@@ -397,7 +397,7 @@ static int open_spec(const struct weir__file_spec *spec, bool sidecar, struct we
         if (replace && lock < 0) {
             /* One process replaces it; the next one finds the new file. */
             lock = lock_broken(spec->path);
-            if (lock >= 0)
+            if (lock >= 0 || errno == ENOENT)
                 continue;
             return weir__errno_error(errno);
         }

@@ -119,7 +119,7 @@ void weir__channel_close(struct weir__channel *channel, int error, bool driver_c
     for (; command; command = next) {
         next = command->next;
         had_requests |= command->kind == WEIR__COMMAND_REQUESTS || command->kind == WEIR__COMMAND_PROBE;
-        weir__command_fail(client, command, error, command->begin >= channel->sent_total);
+        weir__command_complete(client, command, error, command->begin >= channel->sent_total);
         free(command);
     }
     if (topology) {
@@ -286,7 +286,7 @@ static int take_reply(struct weir__channel *channel, redisReply *reply)
     case WEIR__COMMAND_TOPOLOGY:
         weir__topology_reply(channel, reply);
         break;
-    case WEIR__COMMAND_REDIRECT:
+    case WEIR__COMMAND_IMPORTING:
         break; /* if ASKING was refused, so is the command that follows it */
     case WEIR__COMMAND_LOAD:
         channel->loading = NULL;

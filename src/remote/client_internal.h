@@ -123,7 +123,7 @@ enum {
     WEIR__REQUEST_SPLIT = 16,     /* `list` is the struct weir__split */
     WEIR__REQUEST_DONE = 32,      /* complete; in client->finished */
     WEIR__REQUEST_HALF_OPEN = 64, /* the request that a half-open breaker admitted */
-    WEIR__REQUEST_REDIRECTED = 128
+    WEIR__REQUEST_IMPORTING = 128 /* its receiver is importing the slot, as an ASK redirection said */
 };
 
 struct weir__channel;
@@ -142,7 +142,7 @@ enum weir__command_kind {
     WEIR__COMMAND_PING, /* ends the handshake */
     WEIR__COMMAND_PROBE,
     WEIR__COMMAND_LOAD,
-    WEIR__COMMAND_REDIRECT,
+    WEIR__COMMAND_IMPORTING,
     WEIR__COMMAND_TOPOLOGY, /* SENTINEL get-master-addr-by-name, CLUSTER SLOTS */
     WEIR__COMMAND_REQUESTS
 };
@@ -224,8 +224,8 @@ struct weir__client {
 
     /* The topology. */
     bool refreshing;
-    unsigned seed, tried;
-    bool refresh_wanted; /* not before refresh_us */
+    unsigned seed, tried; /* index of the host to query, among seeds and known servers; hosts tried in this refresh */
+    bool refresh_wanted;  /* not before refresh_us */
     int64_t refresh_us;
     bool have_map;
     uint8_t owner[WEIR__CLUSTER_SLOTS]; /* channel, or WEIR__SLOT_NOBODY */
@@ -275,8 +275,8 @@ void weir__clock_offset_update(struct weir__clock_offset *clock_offset, int64_t 
 void weir__channel_flush(struct weir__channel *channel);
 /* Completes the command's requests, or sends them again. */
 void weir__command_reply(struct weir__channel *channel, struct weir__command *command, const redisReply *reply);
-/* Completes the requests of a command with an error. `sure`: they were certainly not carried out. */
-void weir__command_fail(struct weir__client *client, struct weir__command *command, int error, bool sure);
+/* Completes the requests of a command; error 0: they succeeded. `sure`: after an error, they were not carried out. */
+void weir__command_complete(struct weir__client *client, struct weir__command *command, int error, bool sure);
 
 /* route.c */
 /* The channel of a server, existing or new. NULL: too many servers. */

@@ -64,7 +64,7 @@ static bool fits(const struct weir__client *client, const struct weir__command *
     if (groups + request->group_count > WEIR__BATCH_GROUPS || first->sender || request->sender || first->raw ||
         request->raw)
         return false;
-    if ((first->state | request->state) & WEIR__REQUEST_REDIRECTED)
+    if ((first->state | request->state) & WEIR__REQUEST_IMPORTING)
         return false;
     /*
      * While a slot migrates, a command with one key gets a reply or ASK, but one with several keys at both places gets
@@ -129,8 +129,8 @@ void weir__channel_flush(struct weir__channel *channel)
     uint64_t generation = channel->generation;
 
     while (channel->state == WEIR__CHANNEL_READY && channel->waiting.first && channel->generation == generation) {
-        bool op = channel->waiting.first->state & WEIR__REQUEST_REDIRECTED;
-        if (op && !weir__channel_send(channel, WEIR__COMMAND_REDIRECT, "ASKING", NULL, NULL))
+        bool importing = channel->waiting.first->state & WEIR__REQUEST_IMPORTING;
+        if (importing && !weir__channel_send(channel, WEIR__COMMAND_IMPORTING, "ASKING", NULL, NULL))
             return;
         struct weir__command *command = weir__command_new(channel, WEIR__COMMAND_REQUESTS);
         if (!command)
@@ -143,7 +143,7 @@ void weir__channel_flush(struct weir__channel *channel)
 
 /* ---- Replies ---- */
 
-void weir__command_fail(struct weir__client *client, struct weir__command *command, int error, bool sure)
+void weir__command_complete(struct weir__client *client, struct weir__command *command, int error, bool sure)
 {
     for (struct weir__store_request *request; (request = command->requests.first);) {
         weir__request_list_remove(request);
@@ -173,7 +173,7 @@ static void load_and_repeat(struct weir__channel *channel, struct weir__command 
     if (!command->requests.first || channel->state != WEIR__CHANNEL_READY) {
         /* If this was the request of a half-open breaker, it decided nothing: another one must try. */
         weir__breaker_release(&channel->breaker);
-        weir__command_fail(client, command, WEIR_ESTOREDOWN, true);
+        weir__command_complete(client, command, WEIR_ESTOREDOWN, true);
         free(command);
         return;
     }
@@ -183,7 +183,7 @@ static void load_and_repeat(struct weir__channel *channel, struct weir__command 
         channel->loading = script;
         client->stats.script_loads++;
         if (!weir__channel_send(channel, WEIR__COMMAND_LOAD, "SCRIPT", "LOAD", script)) {
-            weir__command_fail(client, command, WEIR_ESTOREDOWN, true);
+            weir__command_complete(client, command, WEIR_ESTOREDOWN, true);
             free(command);
             return;
         }
@@ -192,16 +192,16 @@ static void load_and_repeat(struct weir__channel *channel, struct weir__command 
 }
 
 /* Sends the command's requests again, to another channel or to the same one later: they were not carried out. */
-static void resend(struct weir__client *client, struct weir__command *command, struct weir__channel *to,
-                   bool redirected, int error)
+static void resend(struct weir__client *client, struct weir__command *command, struct weir__channel *to, bool importing,
+                   int error)
 {
     for (struct weir__store_request *request; (request = command->requests.first);) {
         weir__request_list_remove(request);
-        request->state &= (uint8_t) ~(WEIR__REQUEST_REDIRECTED | WEIR__REQUEST_HALF_OPEN);
+        request->state &= (uint8_t) ~(WEIR__REQUEST_IMPORTING | WEIR__REQUEST_HALF_OPEN);
         if (request->state & WEIR__REQUEST_ORPHAN || ++request->tries > WEIR__TRIES) {
             weir__request_end(client, request, error, true);
         } else if (to) {
-            request->state |= redirected ? WEIR__REQUEST_REDIRECTED : 0;
+            request->state |= importing ? WEIR__REQUEST_IMPORTING : 0;
             weir__route_to(to, request);
         } else {
             weir__route_retry(client, request);
@@ -221,21 +221,21 @@ static bool begins(const redisReply *reply, const char *word)
 static void redirect(struct weir__channel *channel, struct weir__command *command, const redisReply *reply)
 {
     struct weir__client *client = channel->client;
-    bool redirected = begins(reply, "ASK ");
+    bool importing = begins(reply, "ASK "); /* otherwise MOVED */
     struct weir__store_host host;
     unsigned slot;
     struct weir__channel *to = NULL;
 
-    if (weir__slots_redirect(reply->str + (redirected ? 4 : 6), channel->host.name, &slot, &host))
+    if (weir__slots_redirect(reply->str + (importing ? 4 : 6), channel->host.name, &slot, &host))
         to = weir__route_host(client, &host);
     client->stats.redirects++;
     weir__route_succeeded(channel);
-    if (!redirected) {
+    if (!importing) {
         if (to)
             client->owner[slot] = (uint8_t)to->number;
         weir__topology_want_refresh(client);
     }
-    resend(client, command, to, redirected, WEIR_ESTORECROSSSLOT);
+    resend(client, command, to, importing, WEIR_ESTORECROSSSLOT);
 }
 
 static void copy_error(struct weir__store_request *request, const char *text)
@@ -271,7 +271,7 @@ static void error_reply(struct weir__channel *channel, struct weir__command *com
         return;
     }
     /* Errors with a code of their own are raised before the script writes anything. */
-    weir__command_fail(client, command, error, error != WEIR_ESTOREERROR);
+    weir__command_complete(client, command, error, error != WEIR_ESTOREERROR);
     free(command);
     /* A replica refuses writes: reconnect, since the address may belong to another server by now. */
     if (error == WEIR_ESTOREREADONLY)
@@ -298,13 +298,13 @@ void weir__command_reply(struct weir__channel *channel, struct weir__command *co
             learn_clock(channel, command, refs, count);
     }
     if (error) {
-        weir__command_fail(client, command, error, false);
+        weir__command_complete(client, command, error, false);
         free(command);
         weir__channel_close(channel, error, false);
         return;
     }
     if (!command->late)
         weir__route_succeeded(channel);
-    weir__command_fail(client, command, 0, true);
+    weir__command_complete(client, command, 0, true);
     free(command);
 }

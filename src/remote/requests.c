@@ -14,7 +14,7 @@
 #define BACK_US        (INT64_C(5) * 1000000) /* how long a refund is retried */
 #define LATER_US       100000                 /* between two tries */
 #define INTERNAL_MAX   65536 /* internal requests at once; above it, a refund is dropped: the units stay taken */
-#define CLEAR_ROUTE(q) ((q)->state &= (uint8_t) ~(WEIR__REQUEST_REDIRECTED | WEIR__REQUEST_HALF_OPEN))
+#define CLEAR_ROUTE(q) ((q)->state &= (uint8_t) ~(WEIR__REQUEST_IMPORTING | WEIR__REQUEST_HALF_OPEN))
 
 /* ---- Lists ---- */
 

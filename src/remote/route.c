@@ -139,7 +139,7 @@ void weir__route(struct weir__client *client, struct weir__store_request *reques
 {
     struct weir__channel *channel = weir__route_slot(client, request->slot);
 
-    request->state &= (uint8_t) ~(WEIR__REQUEST_REDIRECTED | WEIR__REQUEST_HALF_OPEN);
+    request->state &= (uint8_t) ~(WEIR__REQUEST_IMPORTING | WEIR__REQUEST_HALF_OPEN);
     if (channel) {
         weir__route_to(channel, request);
         return;

@@ -196,6 +196,8 @@ void weir__topology_reply(struct weir__channel *topology, const redisReply *repl
         client->seed++;
     }
     free(map);
+    /* Each refresh has a connection of its own. If it failed, weir__topology_lost, which this calls, tries the next
+     * host. */
     weir__channel_close(topology,
                         reply->type == REDIS_REPLY_ERROR ? weir__store_error(reply->str, (size_t)reply->len)
                                                          : WEIR_ESTOREGARBAGE,

@@ -144,6 +144,18 @@ __attribute__((format(printf, 4, 5))) static void add(struct writer *w, json_t *
         free(text);
 }
 
+/* Overwrites the texts, which may be tokens and passwords: the agent inherits the memory. */
+static void wipe(json_t *value)
+{
+    const char *name;
+    json_t *member;
+    size_t i;
+    if (json_is_string(value))
+        explicit_bzero((char *)(uintptr_t)json_string_value(value), json_string_length(value));
+    json_object_foreach(value, name, member) wipe(member);
+    json_array_foreach(value, i, member) wipe(member);
+}
+
 static void add_text(struct writer *w, json_t *to, const char *name, const char *text)
 {
     add(w, to, name, "%s", text ? text : "");
@@ -438,6 +450,7 @@ char *weir__nginx_conf(const struct weir__config *config, const struct weir__fac
     bool good =
         to && fill_in(to, (weir_text){weir__nginx_template, (size_t)(weir__nginx_template_end - weir__nginx_template)},
                       &(struct scope){values, NULL});
+    wipe(values);
     json_decref(values);
     good &= to && !ferror(to);
     good &= to && fclose(to) == 0;

@@ -1,3 +1,4 @@
+/* The slab of records (slab.h): taking, releasing and evicting chunks, and ranking records for eviction. */
 #include "table/permits.h"
 
 /*
@@ -62,10 +63,10 @@ static uint32_t lease_left(const struct weir__op *op, uint32_t word)
 }
 
 /*
- * The rank of a record of permits by its first map, which is a hint (permits.h). The lowest free permit slot is taken
- * first, so up to a reach of 32 that map covers all slots, beyond that the first to be taken.
+ * The rank of a record of permits by its first map of 32 slots, which is a hint (permits.h). The lowest free permit
+ * slot is taken first: the map covers all slots of a record with at most 32, and those taken first of a larger one.
  */
-static enum rank rank_of_places(weir__cell head, uint64_t map)
+static enum rank rank_of_permits(weir__cell head, uint64_t map)
 {
     int64_t reach = weir__permit_reach(head), current = __builtin_popcount((uint32_t)map);
     bool all = reach <= WEIR__PERMIT_MAP_SLOTS;
@@ -95,7 +96,7 @@ static enum rank rank_of(const struct weir__op *op, uint64_t chunk, uint32_t wor
     case WEIR__USE_DENIED:
         return RANK_DENIED;
     default:
-        return rank_of_places(head, weir__load64(weir__record_body(op, record)));
+        return rank_of_permits(head, weir__load64(weir__record_body(op, record)));
     }
 }
 
@@ -109,6 +110,7 @@ static void free_rest(const struct weir__op *op, uint64_t at)
     }
 }
 
+/* Adds `one` to the statistics of evictions: 1, or UINT64_MAX to subtract 1. */
 static void count_eviction(const struct weir__op *op, bool denied, uint64_t one)
 {
     weir__count(&op->stats->evicted_live, one);
@@ -160,6 +162,7 @@ static uint32_t take_run(const struct weir__op *op, uint64_t at, uint32_t count,
 #define SEARCHED_BITS 31
 #define SEARCHED_MASK ((UINT64_C(1) << SEARCHED_BITS) - 1)
 #define SEARCHED_TICK (SEARCHED_BITS + 6)
+_Static_assert(WEIR__CLASSES == 1 << 6, "a size class has 6 bits");
 
 static bool none_lapsed(const struct weir__op *op, unsigned size_class)
 {

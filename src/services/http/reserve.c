@@ -20,7 +20,7 @@ static int take_marker(struct weir__api *api, const struct weir__reservation_tok
                           .align = WEIR_ALIGN_FIRST_REQUEST,
                           .limit = 1,
                           .window_ns = token->due_ns - token->taken.mono_ns + MARKER_MORE_NS,
-                          .id = UINT64_C(0x7469636b65747321)};
+                          .id = UINT64_C(0x7469636b65747321)}; /* of no rule: a counter of its own */
     weir_limit limit;
     weir_decision decision;
     int error = weir_limit_init(&limit, &params);
@@ -33,7 +33,8 @@ static int take_marker(struct weir__api *api, const struct weir__reservation_tok
 /* ---- Settling ---- */
 
 /*
- * Corrects one counter to the actual cost. `decision` NULL: only collects the request to the store; 1: there is one.
+ * Corrects one counter to the actual cost. If `decision` is NULL, only collects the request to the store, and returns 1
+ * if there is one.
  */
 static int settle_charge(struct weir__api *api, const struct weir__reservation_token *token,
                          const struct weir__reservation_charge *charge, int64_t actual, weir_time now,
