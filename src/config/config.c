@@ -225,8 +225,12 @@ bool weir__config_report(const char *file, const char *message, weir_diagnose *d
 
 static void mask(const char *from, const char *end)
 {
-    for (char *at = (char *)(uintptr_t)from; at < end; at++)
-        *at = *at == '\n' || *at == '\r' ? *at : '*'; /* the lines keep their numbers */
+    for (char *at = (char *)(uintptr_t)from; at < end;) {
+        size_t line_break = weir__line_break(at, (size_t)(end - at)); /* kept, so that the lines keep their numbers */
+        if (!line_break)
+            *at = '*';
+        at += line_break ? line_break : 1;
+    }
 }
 
 /* Masks user and password of a URL, and ?password=…, in [from, end). */

@@ -77,7 +77,7 @@ static bool url_read(struct weir__config *config, const struct weir__node *node,
 {
     struct weir__store *store = &config->store;
     char why[256] = "", shown[1024];
-    const char *url;
+    const char *url = NULL;
     if (!value_read(config, node, "store", &url))
         return false;
     if (weir__store_parse(url, options, why, sizeof why) != 0)

@@ -15,7 +15,7 @@ bool weir__delivery_copy(struct weir__delivery *delivery, const struct weir__def
 {
     struct weir__deferred *to = &delivery->item;
     weir_text *texts[] = {&to->rule, &to->key, &to->method, &to->target, &to->headers, &to->body};
-    const size_t count = sizeof texts / sizeof *texts;
+    const size_t count = sizeof texts / sizeof(weir_text *);
     size_t size = count;
     *to = *item;
     to->why = (weir_text){"", 0};

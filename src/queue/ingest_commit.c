@@ -56,9 +56,9 @@ struct weir__committer {
 static size_t take(struct jobs *from, struct weir__ingest_job **to, size_t max)
 {
     size_t count = from->count < max ? from->count : max;
-    memcpy(to, from->job, count * sizeof *to);
+    memcpy(to, from->job, count * sizeof(struct weir__ingest_job *));
     from->count -= count;
-    memmove(from->job, from->job + count, from->count * sizeof *to);
+    memmove(from->job, from->job + count, from->count * sizeof(struct weir__ingest_job *));
     return count;
 }
 

@@ -155,13 +155,15 @@ sqlite3_stmt *weir__sq_next(struct weir__sq *q, sqlite3_stmt *row)
 
 sqlite3_stmt *weir__sq_first(struct weir__sq *q, const char *sql, const struct weir__queue_value *values, int count)
 {
-    struct weir__sq_prepared *prepared = q->prepared;
+    struct weir__sq_prepared *prepared = q->prepared, *last = prepared + sizeof q->prepared / sizeof *prepared - 1;
     int code = SQLITE_OK;
     if (q->error)
         return NULL;
-    while (prepared->sql && prepared->sql != sql)
+    while (prepared < last && prepared->sql && prepared->sql != sql)
         prepared++;
-    if (!prepared->sql)
+    if (prepared == last)
+        code = SQLITE_NOMEM;
+    else if (!prepared->sql)
         code = sqlite3_prepare_v3(q->db, sql, -1, SQLITE_PREPARE_PERSISTENT, &prepared->statement, NULL);
     if (code == SQLITE_OK)
         prepared->sql = sql;

@@ -18,7 +18,7 @@ static struct weir__queue_value number_or_null(int64_t value)
 static struct weir__queue_value ticket_bits(const char *ticket, char bits[WEIR__TICKET_LEN / 2])
 {
     for (int i = 0; i < WEIR__TICKET_LEN / 2; i++)
-        bits[i] = (char)(weir__hex_value(ticket[2 * i]) << 4 | weir__hex_value(ticket[2 * i + 1]));
+        bits[i] = (char)(weir__hex_value(ticket[2 * i]) * 16 + weir__hex_value(ticket[2 * i + 1]));
     return weir__of_bytes((weir_text){bits, WEIR__TICKET_LEN / 2});
 }
 

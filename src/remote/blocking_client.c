@@ -247,6 +247,7 @@ static void poll_once(struct weir__blocking_client *blocking, int64_t until_us)
 {
     struct pollfd polled[WEIR__CHANNELS]; /* poll ignores those without a socket: their fd is -1 */
     uint64_t opens[WEIR__CHANNELS];
+    unsigned count = 0; /* up to the last with a socket: poll refuses more than the limit of open files */
     int64_t now_us = weir__monotonic_us(), rested_us = now_us - blocking->worked_us;
 
     until_us = blocking->wake_us < until_us ? blocking->wake_us : until_us;
@@ -256,12 +257,13 @@ static void poll_once(struct weir__blocking_client *blocking, int64_t until_us)
             until_us = 0;
         polled[i] = (struct pollfd){.fd = with->fd, .events = weir__socket_events(with, blocking->output[i])};
         opens[i] = blocking->opens[i];
+        count = with->fd >= 0 ? i + 1 : count;
     }
     int64_t wait_us = until_us > now_us ? until_us - now_us : 0;
     /* at most a minute, which keeps the arithmetic in range */
     wait_us = wait_us > 60000000 ? 60000000 : wait_us;
     struct timespec wait = {.tv_sec = (time_t)(wait_us / 1000000), .tv_nsec = (long)(wait_us % 1000000) * 1000};
-    bool failed = ppoll(polled, WEIR__CHANNELS, &wait, NULL) < 0;
+    bool failed = ppoll(polled, count, &wait, NULL) < 0;
     for (unsigned i = 0; i < WEIR__CHANNELS; i++) {
         short events = failed ? 0 : polled[i].revents;
         if (blocking->opens[i] != opens[i])

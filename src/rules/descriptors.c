@@ -338,7 +338,7 @@ static struct weir__descriptor_node *read_descriptor(struct descriptors_reader *
     static const struct weir__field table[] = {
         {"key", WEIR__FIELD_TEXT, IN(key)},
         {"value", WEIR__FIELD_TEXT, IN(value)},
-        {"rate_limit", WEIR__FIELD_NODE, IN(limit)},
+        {"rate_limit", WEIR__FIELD_NODE, .offset = offsetof(struct descriptor_fields, limit), .or_null = true},
         {.name = "descriptors"},
         {"shadow_mode", WEIR__FIELD_BOOL, IN(shadow)},
         {"quota_mode", WEIR__FIELD_BOOL, IN(quota_mode)},
@@ -355,7 +355,7 @@ static struct weir__descriptor_node *read_descriptor(struct descriptors_reader *
     if (!fields.key.len && (!key || key->kind == WEIR__SCALAR))
         good = weir__node_error(key ? key : map, "a descriptor needs a key");
     if (has_star(fields.key))
-        weir__node_warning(key, "'*' is a wildcard in values only; in a key it is literal");
+        weir__node_warning(key ? key : map, "'*' is a wildcard in values only; in a key it is literal");
     struct weir__descriptor_node *node = place_node(reader->builder->set, map, &fields, good, parent);
     if (!node)
         return NULL;

@@ -354,10 +354,10 @@ bool weir__field_read(const struct weir__field *field, const struct weir__node *
 {
     const char *what = field->what ? field->what : field->name;
     void *at = (char *)to + field->offset;
-    struct weir__parsed_window window;
-    weir_text text;
-    int64_t number;
-    int word;
+    struct weir__parsed_window window = {0};
+    weir_text text = {NULL, 0};
+    int64_t number = 0;
+    int word = 0;
     if (field->place)
         *(struct weir__place *)(void *)((char *)to + field->place) = node->place;
     switch (field->type) {

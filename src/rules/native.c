@@ -130,7 +130,7 @@ static void read_client(struct weir__builder *builder, const struct weir__node *
 {
     static const char *const headers[] = {"x-forwarded-for", "forwarded", NULL};
     static const struct weir__field fields[] = {
-        {"trusted_proxies", WEIR__FIELD_READ, WEIR__IN(struct weir__identity, trusted), .read = read_trusted},
+        {"trusted_proxies", WEIR__FIELD_READ, .offset = offsetof(struct weir__identity, trusted), .read = read_trusted},
         {"ipv4_prefix", WEIR__FIELD_INT, WEIR__IN(struct weir__identity, ipv4_prefix), .min = 1, .max = 32},
         {"ipv6_prefix", WEIR__FIELD_INT, WEIR__IN(struct weir__identity, ipv6_prefix), .min = 1, .max = 128},
         {"header", WEIR__FIELD_CHOICE, WEIR__IN(struct weir__identity, forwarded_header), .min = WEIR__FORWARDED_X,

@@ -54,7 +54,7 @@ static const struct weir__rule *rule_of(const struct weir__sync *sync, uint64_t 
 {
     struct weir__rule wanted, *key = &wanted;
     wanted.id = id; /* all that by_id reads */
-    const struct weir__rule **found = bsearch(&key, sync->by_id, sync->by_id_count, sizeof *sync->by_id, by_id);
+    const struct weir__rule **found = bsearch(&key, sync->by_id, sync->by_id_count, sizeof(struct weir__rule *), by_id);
     return found ? *found : NULL;
 }
 

@@ -92,7 +92,7 @@ static bool read_list(struct json_reader *reader, const json_t *json, const Prot
     if (!json_is_array(json))
         return fail(reader, field->name, "must be a list");
     char *messages = weir__arena_array(reader->arena, count, kind->sizeof_message);
-    ProtobufCMessage **list = weir__arena_array(reader->arena, count, sizeof *list);
+    ProtobufCMessage **list = weir__arena_array(reader->arena, count, sizeof(ProtobufCMessage *));
     if (!messages || !list)
         return weir__rls_fail_memory(reader->reply);
     for (size_t i = 0; i < count; i++) {
@@ -135,7 +135,7 @@ static bool read_field(struct json_reader *reader, const json_t *json, const Pro
         return read_unit(reader, json, member);
     case PROTOBUF_C_TYPE_MESSAGE: {
         ProtobufCMessage *made = new_message(reader, field->descriptor);
-        memcpy(member, &made, sizeof made);
+        memcpy(member, &made, sizeof(ProtobufCMessage *));
         if (made && made->descriptor == &google__protobuf__uint64_value__descriptor)
             return read_field(reader, json, &made->descriptor->fields[0], made); /* a wrapper is written as its value */
         return made && read_message(reader, json, made);

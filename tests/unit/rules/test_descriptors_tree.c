@@ -328,6 +328,8 @@ TEST(memory_may_run_out_at_any_allocation)
         weir__descriptors_read(&builder, root);
         enough = !set.arena.failed;
         CHECK(!enough || diags.report.errors == 42); /* duplicate keys */
+        weir__tree_free(builder.names);
+        weir__tree_free(builder.descriptor_names);
         weir__arena_free(&set.arena);
         diags_end(&diags);
     }
