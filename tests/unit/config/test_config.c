@@ -275,6 +275,7 @@ TEST(secrets_are_not_quoted)
         GATEWAY "state: /tmp/there\nrules: { url: 'https://me:hunter2@a', token: hunter2, x: 1 }\n",
         GATEWAY RULES "service: { http: 1, access: { tokns: [hunter2], Pasword: hunter2 } }\n",
         GATEWAY RULES "store: { url: 'redis://a', passwd: hunter2 }\n",
+        GATEWAY RULES "store: { url: 'redis://a', password: \"a\n  hunter2\", x: 1 }\n",
     };
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
         CHECK_EQ(load(files[i]), WEIR_ERULES);
