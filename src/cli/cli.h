@@ -5,6 +5,7 @@
 #include "base/buffer.h"
 #include "base/text.h"
 
+#include <stdarg.h>
 #include <stdio.h>
 #include <weir/weir.h>
 
@@ -87,6 +88,8 @@ void *weir__grow(void *list, size_t count, size_t element_bytes);
 void *weir__keep(void *memory);
 /* Formatted text that is kept until the command ends. */
 char *weir__text(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* Formats a kept text from the arguments of a function like printf. */
+char *weir__text_of_arguments(const char *format, va_list arguments) __attribute__((format(printf, 1, 0)));
 /* Makes the text in a buffer, "" if there is none, kept text, and empties the buffer. */
 char *weir__buffer_keep(struct weir__buffer *buffer);
 /* The text in a buffer; "" if there is none. Exits like weir__must if the buffer had no memory. */

@@ -56,13 +56,10 @@ const char *weir__scalar(const char *text)
 
 void weir__convert_warn(struct weir__convert *convert, struct weir__new_rule *rule, int line, const char *format, ...)
 {
-    char *message = NULL;
     va_list arguments;
     va_start(arguments, format);
-    if (vasprintf(&message, format, arguments) < 0)
-        message = NULL;
+    const char *message = weir__text_of_arguments(format, arguments);
     va_end(arguments);
-    weir__keep(message);
     convert->warnings++;
     weir__print_line(stderr, "%s:%d: warning: %s", convert->file, line, message);
     if (rule)

@@ -37,15 +37,19 @@ void *weir__keep(void *memory)
     return kept[count++] = weir__must(memory);
 }
 
-char *weir__text(const char *format, ...)
+char *weir__text_of_arguments(const char *format, va_list arguments)
 {
     char *text = NULL;
+    return weir__keep(vasprintf(&text, format, arguments) < 0 ? NULL : text);
+}
+
+char *weir__text(const char *format, ...)
+{
     va_list arguments;
     va_start(arguments, format);
-    if (vasprintf(&text, format, arguments) < 0)
-        text = NULL;
+    char *text = weir__text_of_arguments(format, arguments);
     va_end(arguments);
-    return weir__keep(text);
+    return text;
 }
 
 const char *weir__buffer_text(const struct weir__buffer *buffer)

@@ -114,7 +114,7 @@ static int fill(const struct weir__file_spec *spec, int file, struct weir__mappe
     return error;
 }
 
-/* The directory part of a path, in `copy`. NULL: too long, and errno says so. */
+/* The directory part of a path, in `copy`. NULL: too long; errno is set. */
 static const char *directory_of(const char *path, char copy[PATH_MAX])
 {
     if (snprintf(copy, PATH_MAX, "%s", path) < PATH_MAX)

@@ -149,7 +149,7 @@ bool weir__fields_given(const struct weir__node *map, const struct weir__field *
 /* Reports unknown members of `map`, then reads those of the table in its order. False after any error. */
 bool weir__fields_read(const struct weir__node *map, const char *what, const struct weir__field *fields, size_t count,
                        void *to, void *context);
-/* The same for a map that may also be given as the value of its first field alone. */
+/* Reads a map that may also be given as the value of its first field alone. */
 bool weir__fields_or_first(const struct weir__node *node, const char *what, const struct weir__field *fields,
                            size_t count, void *to, void *context);
 

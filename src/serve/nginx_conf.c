@@ -166,7 +166,7 @@ static void add_number(struct writer *w, json_t *to, const char *name, int64_t n
     add(w, to, name, "%" PRId64, number);
 }
 
-/* The same, empty for 0. */
+/* Adds a number as text, and an empty text for 0. */
 static void add_some(struct writer *w, json_t *to, const char *name, int64_t number)
 {
     if (number)
