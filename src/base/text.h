@@ -71,7 +71,7 @@ static inline bool weir__text_skip(weir_text *text, const char *start)
     return true;
 }
 
-/* Removes the text up to the first `separator`, and that, from the beginning of a text. Returns it without that. */
+/* Splits a text at the first `separator`: returns the part before it, or all of it; `text` becomes the rest. */
 static inline weir_text weir__text_cut(weir_text *text, char separator)
 {
     const char *end = text->len ? memchr(text->data, separator, text->len) : NULL;

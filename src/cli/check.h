@@ -10,7 +10,7 @@
 
 enum { WEIR__CHECK_OUTCOMES = 256, WEIR__CHECK_TEXT = 16384 };
 
-/* The command line of weir check, and what is played. */
+/* The command line of weir check, the requests that it simulates, and the last decision. */
 struct weir__check {
     const struct weir__given *given;
     const char *rules, *segment;
@@ -31,7 +31,7 @@ struct weir__check {
     weir_descriptor *descriptors;
     size_t descriptor_count;
 
-    /* Where it is played */
+    /* The engine and the clock of the simulation */
     weir *engine;
     weir_segment *counters;
     const char *path; /* of the counters; NULL: fresh ones */

@@ -71,7 +71,7 @@ void weir__deployment_free(struct weir__deployment *deployment);
 #define WEIR__NGINX_CONF_NEXT "next-nginx.conf"
 #define WEIR__NGINX_CONF_FILE "nginx.conf"
 
-/* What a weir serve has from its start to its end. */
+/* The state of a running weir serve, from its start to its end. */
 struct weir__serving {
     struct weir__nginx nginx;
     struct weir__runtime_dir folder;

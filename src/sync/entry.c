@@ -90,15 +90,16 @@ bool weir__sync_find_counter(const struct weir__sync *sync, const struct weir__l
 
 /* ---- Building ops ---- */
 
-/* Reads the host's counter. Returns the limit in effect (`room` is for a scaled one); NULL: unknown rule, or an error.
+/* Reads the host's counter. Returns the limit in effect (`scaled` is for a scaled one); NULL: unknown rule, or an
+ * error.
  */
 static const weir_limit *peek(const struct weir__sync *sync, const struct weir__sync_counter *counter,
-                              struct weir__quota *room, weir_decision *here)
+                              struct weir__quota *scaled, weir_decision *here)
 {
     if (!counter->rule)
         return NULL;
     const weir_limit *limit =
-        &weir__quota_effective(sync->with.engine, counter->rule, counter->quota, sync->now, room)->limit;
+        &weir__quota_effective(sync->with.engine, counter->rule, counter->quota, sync->now, scaled)->limit;
     return weir__counter_move(sync->segment, limit, counter->hash, 0, sync->now, here) == 0 ? limit : NULL;
 }
 
@@ -205,9 +206,9 @@ static int64_t delta_of(struct weir__sync *sync, uint64_t index, const struct we
 bool weir__sync_fill(struct weir__sync *sync, uint64_t index, const struct weir__ledger_entry *entry,
                      const struct weir__sync_counter *counter, uint64_t place)
 {
-    struct weir__quota room;
+    struct weir__quota scaled;
     weir_decision here;
-    const weir_limit *limit = peek(sync, counter, &room, &here);
+    const weir_limit *limit = peek(sync, counter, &scaled, &here);
     sync->tracked[index].idle = false;
     if (!limit) {
         weir__sync_unschedule(sync, index); /* the sweep retries */
@@ -228,14 +229,14 @@ void weir__sync_fill_again(struct weir__sync *sync, uint64_t place)
     const struct weir__ledger_in_flight *note = &sync->ledger->note[place];
     struct weir__sync_counter *counter = &sync->targets[place];
     struct weir__ledger_entry entry = {0};
-    struct weir__quota room;
+    struct weir__quota scaled;
     weir_decision here;
     if (note->identity && note->index < sync->ledger->entries) /* the file may have been written by others */
         weir__ledger_read(sync->ledger, note->index, &entry);
     weir__sync_clock(sync);
     const weir_limit *limit = NULL;
     if (entry.identity == note->identity && weir__sync_find_counter(sync, &entry, counter))
-        limit = peek(sync, counter, &room, &here);
+        limit = peek(sync, counter, &scaled, &here);
     if (!limit) {
         counter->rule = NULL;
         weir__sync_fill_nothing(sync, &sync->ops[place]);
@@ -386,7 +387,7 @@ void weir__sync_apply(struct weir__sync *sync, uint64_t place, int64_t took_us)
     const struct weir__ledger_in_flight *note = &sync->ledger->note[place];
     const struct weir__store_op *op = &sync->ops[place];
     const struct weir__sync_counter *counter = &sync->targets[place];
-    struct weir__quota room;
+    struct weir__quota scaled;
     weir_decision here;
     if (op->kind != WEIR__OP_EXCHANGE)
         return; /* the counter is unknown; the sweep handles it */
@@ -404,7 +405,7 @@ void weir__sync_apply(struct weir__sync *sync, uint64_t place, int64_t took_us)
         weir__count(&header->dropped, (uint64_t)(note->amount > 0 ? note->amount : 0));
         reschedule(sync, note->index, note->amount != 0, true);
     } else {
-        const weir_limit *limit = peek(sync, counter, &room, &here);
+        const weir_limit *limit = peek(sync, counter, &scaled, &here);
         if (limit)
             converge(sync, place, limit, &here, took_us);
     }
