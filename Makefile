@@ -102,7 +102,7 @@ RLS_CFLAGS = $(shell pkg-config --cflags $(RLS_PACKAGES)) -isystem $B/proto
 # client bears a lack of memory: OpenSSL is linked in there, and does not.
 TESTS := $(patsubst %.c,$B/%,$(filter-out $(if $(CROSS),tests/unit/rls/% tests/unit/http/% tests/unit/control/% \
 	$(filter-out tests/unit/queue/test_retry_policy.c,$(wildcard tests/unit/queue/*.c)) \
-	tests/unit/remote/test_client_memory.c tests/unit/serve/test_processes.c),\
+	tests/unit/remote/test_client_memory.c tests/unit/serve/test_nginx_conf.c tests/unit/serve/test_processes.c),\
 	$(wildcard tests/unit/*/test_*.c tests/stress/test_*.c)))
 FUZZERS := $(patsubst %.c,$B/%,$(wildcard fuzz/fuzz_*.c))
 
@@ -274,6 +274,9 @@ $B/tests/unit/engine/test_faults: ALL_LDFLAGS += $(WRAPPED:%=-Wl,--wrap=%)
 CHECK_WRAPPED := malloc calloc realloc strdup tsearch aligned_alloc open read __read_chk stat fstat scandir nanosleep
 $B/tests/unit/engine/test_check_faults: ALL_LDFLAGS += $(CHECK_WRAPPED:%=-Wl,--wrap=%)
 
+$B/tests/unit/queue/test_dispatch: ALL_LDFLAGS += -Wl,--wrap=malloc
+$B/tests/unit/control/test_faults: ALL_LDFLAGS += -Wl,--wrap=sqlite3_column_text
+
 # Clocks that are the test's.
 $(addprefix $B/tests/unit/,stats/test_history_writer overload/test_sampler engine/test_load_page_file): ALL_LDFLAGS += -Wl,--wrap=clock_gettime
 
@@ -300,6 +303,9 @@ $B/tests/unit/engine/test_negative_cache: ALL_LDFLAGS += -Wl,--wrap=weir_peek
 CLIENT_TESTS := $(patsubst %.c,$B/%,$(wildcard tests/unit/remote/test_client*.c))
 $(CLIENT_TESTS): ALL_LDFLAGS += -Wl,--wrap=weir__script_call -Wl,--wrap=weir__script_read
 $B/tests/unit/remote/test_client_memory: ALL_LDFLAGS += -Wl,--wrap=malloc -Wl,--wrap=calloc -Wl,--wrap=realloc
+
+# What is left in freed memory.
+$B/tests/unit/serve/test_nginx_conf: ALL_LDFLAGS += -Wl,--wrap=free
 
 # libyaml's own calls fail, too, if it is linked in.
 $B/tests/unit/rules/test_yaml_faults: ALL_LDFLAGS += -Wl,--wrap=malloc -Wl,--wrap=realloc -Wl,--wrap=strdup -Wl,--wrap=tsearch

@@ -163,7 +163,7 @@ static int found_of_top(uint64_t seed)
         check_all(engine, REQUESTS);
     }
     const struct weir__hot_rule *panel =
-        weir__hot_lookup(&engine->hot_sampler->hot, weir__rule_id((weir_text){"api", 3}, false));
+        weir__hot_lookup(&engine->hot_sampler.hot, weir__rule_id((weir_text){"api", 3}, false));
     size_t count =
         panel ? weir__hot_top(panel, WEIR__HOT_ADMITTED, weir__hot_sampler_hash, engine->segment, keys, TOP) : 0;
     int found = 0;

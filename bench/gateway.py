@@ -65,6 +65,12 @@ def rules(*entries, key="ip:${client_ip}", more=""):
 WIDE = (100_000, "1s")  # more than the machine can serve
 HUNDRED = [(f"/svc{i}/*", *WIDE) for i in range(99)] + [("/api/*", *WIDE)]
 WEIR, LIMIT_REQ = "nginx, weir, 1 rule", "nginx, limit_req"
+# nginx alone, sending five constant header lines of the same lengths as weir's: the part of weir's cost that any such
+# lines have.
+ADD_HEADER = "nginx, add_header, 5 lines"
+HEADERS = "".join(f"add_header {name} '{value}';" for name, value in (
+    ("X-RateLimit-Limit", "100000"), ("X-RateLimit-Remaining", "99999"), ("X-RateLimit-Reset", "1763427461"),
+    ("RateLimit-Policy", '"r0";q=100000;w=1'), ("RateLimit", '"r0";r=99999;t=1')))
 
 
 class Servers:
@@ -235,6 +241,7 @@ def contestants(servers):
     made = {
         "bare nginx": lambda name: servers.nginx(name, Servers.PROXY % ""),
         WEIR: lambda name: servers.weir(name, rules(("/api/*", *WIDE))),
+        ADD_HEADER: lambda name: servers.nginx(name, Servers.PROXY % HEADERS),
         LIMIT_REQ: lambda name: servers.nginx(
             name, Servers.PROXY % "limit_req zone=z burst=1000000 nodelay;",
             "limit_req_zone $binary_remote_addr zone=z:10m rate=100000r/s;"),
@@ -338,6 +345,8 @@ def contest(servers, script, rounds, seconds, printer):
     ratio("weir / bare nginx", WEIR, bare, 0.97)
     ratio("weir / limit_req", WEIR, LIMIT_REQ, 1.0, level=True)
     ratio("limit_req / bare nginx", LIMIT_REQ, bare)
+    ratio("add_header / bare nginx", ADD_HEADER, bare)
+    ratio("weir / add_header", WEIR, ADD_HEADER)
     ratio("weir, no headers / limit_req", "nginx, weir, 1 rule, no headers", LIMIT_REQ)
     ratio("weir, 100 rules / bare nginx", "nginx, weir, 100 rules", bare)
     ratio("weir, 3 rules match / bare nginx", "nginx, weir, 3 rules match", bare)

@@ -13,13 +13,10 @@
 #include <sys/stat.h>
 #include <time.h>
 
-#define BATCH_MAX 4096
-#define KEYS      1000
+#define KEYS 1000
 
-static struct weir__deferred items[BATCH_MAX];
-static struct weir__queue_bounds bounds[BATCH_MAX];
-static int errors[BATCH_MAX];
-static char keys[BATCH_MAX][24], body[1024];
+static struct weir__queue_put pending[WEIR__QUEUE_PUT_MAX], *put_pointers[WEIR__QUEUE_PUT_MAX];
+static char keys[WEIR__QUEUE_PUT_MAX][24], body[1024];
 static char claimed[WEIR__QUEUE_CLAIM_MAX][WEIR__TICKET_LEN + 1];
 static struct weir__queue_ending endings[WEIR__QUEUE_CLAIM_MAX];
 static size_t claimed_count;
@@ -51,17 +48,18 @@ static void put_all(struct weir__queue *queue, size_t batch, size_t count)
     for (size_t done = 0; done < count; done += batch) {
         for (size_t i = 0; i < batch; i++) {
             int len = snprintf(keys[i], sizeof keys[i], "user:%zu", (done + i) * 7919 % KEYS);
-            items[i] = (struct weir__deferred){.rule = WEIR__TEXT("user-api"),
-                                               .key = {keys[i], (size_t)len},
-                                               .cost = 1,
-                                               .method = WEIR__TEXT("POST"),
-                                               .target = WEIR__TEXT("/api/orders?x=1"),
-                                               .headers = WEIR__TEXT(headers),
-                                               .body = {body, sizeof body}};
+            pending[i] = (struct weir__queue_put){.item = {.rule = WEIR__TEXT("user-api"),
+                                                           .key = {keys[i], (size_t)len},
+                                                           .cost = 1,
+                                                           .method = WEIR__TEXT("POST"),
+                                                           .target = WEIR__TEXT("/api/orders?x=1"),
+                                                           .headers = WEIR__TEXT(headers),
+                                                           .body = {body, sizeof body}}};
+            put_pointers[i] = &pending[i];
         }
-        int error = weir__queue_put(queue, items, bounds, errors, batch);
+        int error = weir__queue_put(queue, put_pointers, batch);
         for (size_t i = 0; i < batch && !error; i++)
-            error = errors[i];
+            error = pending[i].error;
         if (error)
             fail("put", error);
     }
@@ -78,8 +76,9 @@ static void deliver_all(struct weir__queue *queue, size_t count)
 {
     for (size_t done = 0; done < count;) {
         claimed_count = 0;
-        int found = weir__queue_claim(queue, INT64_C(9000000000000), 60000, &(struct weir__claim_budget){.free = 64},
-                                      claim, NULL);
+        int found = weir__queue_claim(
+            queue, &(struct weir__claim_request){.now_ms = INT64_C(9000000000000), .claim_ms = 60000, .free = 64},
+            claim, NULL);
         if (found <= 0)
             fail("claim", found);
         for (size_t i = 0; i < claimed_count; i++)
@@ -96,7 +95,7 @@ static void deliver_all(struct weir__queue *queue, size_t count)
 int main(int argc, char **argv)
 {
     size_t batch = argc < 4 ? 0 : strtoul(argv[2], NULL, 10);
-    if (batch < 1 || batch > BATCH_MAX) {
+    if (batch < 1 || batch > WEIR__QUEUE_PUT_MAX) {
         fprintf(stderr, "usage: queue URL BATCH COUNT [second]\n");
         return 2;
     }

@@ -300,7 +300,7 @@ def show_bars(results, printer):
             f"redis-benchmark, Redis INCR, {case}")
         bar(f"RESP / throttlecrab, {case}", f"RESP, weir, {case}", f"RESP, throttlecrab, {case}")
     bar("RESP / Lua, pipeline 64", "RESP, weir, pipeline 64", "RESP, Redis Lua token bucket, pipeline 64", 15)
-    bar("HTTP check / return 200", "HTTP, weir check", "HTTP, nginx return 200", 0.7)
+    bar("HTTP check / return 200", "HTTP, weir check", "HTTP, nginx return 200", 0.75)
 
 
 # ---- Bytes a key ----

@@ -55,7 +55,6 @@ static void ask(const weir_rules *set, const char *at, const char *end)
 {
     weir_descriptor_entry entries[ENTRIES_MAX];
     weir_descriptor descriptor = {.entries = entries};
-    struct weir__descriptor_match hit;
     char key[WEIR__KEY_MAX];
     weir_text domain = next_text(&at, end);
 
@@ -63,12 +62,13 @@ static void ask(const weir_rules *set, const char *at, const char *end)
         weir_descriptor_entry *entry = &entries[descriptor.entry_count++];
         entry->key = next_text(&at, end);
         entry->value = next_text(&at, end);
-        weir__descriptor_find(set, domain, &descriptor, key, sizeof key, &hit);
-        if (hit.key_len < 0 || hit.key_len > WEIR__KEY_MAX || !hit.rule != !hit.quota)
+        int key_len;
+        const struct weir__rule *rule = weir__descriptor_find(set, domain, &descriptor, key, &key_len);
+        if (key_len < 0 || key_len > WEIR__KEY_MAX)
             abort();
-        if (hit.rule && (set->rules[hit.rule->index] != hit.rule || !weir__text_equal(hit.rule->domain, domain)))
+        if (rule && (set->rules[rule->index] != rule || !weir__text_equal(rule->domain, domain)))
             abort();
-        if (hit.rule && (hit.quota->kind == WEIR__LIMITED) != (hit.key_len > 0))
+        if (rule && (rule->quotas->kind == WEIR__LIMITED) != (key_len > 0))
             abort();
     }
 }

@@ -39,9 +39,9 @@ static char *together(const struct weir__documents *documents, size_t *len)
                 continue;
             fputs(first ? heads[kind] : "", to);
             first = false;
-            for (const char *line = document->text; *line;) {
+            for (const char *line = document->text.data; *line;) {
                 size_t bytes = strcspn(line, "\n") + 1;
-                const char *indent = kind == WEIR__KIND_SETTINGS ? "" : line == document->text ? "- " : "  ";
+                const char *indent = kind == WEIR__KIND_SETTINGS ? "" : line == document->text.data ? "- " : "  ";
                 fprintf(to, "%s%.*s", indent, (int)bytes, line);
                 line += bytes;
             }
@@ -63,9 +63,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     bool unique = split && report_duplicates(&documents, &findings);
     for (size_t i = 0; split && i < documents.count; i++) {
         weir_diagnostic what = {.severity = WEIR_IS_ERROR, .line = (int)(size % 9), .column = 3, .message = ""};
-        if (strlen(documents.list[i].text) != documents.list[i].len)
+        if (strlen(documents.list[i].text.data) != documents.list[i].text.len)
             abort();
-        weir__documents_diagnose(&documents, &documents.list[i], &what, weir__add_finding, &findings);
+        weir__document_diagnose(&documents.list[i], &what, weir__add_finding, &findings);
     }
     int before = unique ? count_rules((const char *)data, size) : -1;
     if (before > 0) {
@@ -78,6 +78,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         free(text);
     }
     weir__documents_free(&documents);
-    weir__findings_free(&findings);
+    json_decref(findings.kept[0]);
+    json_decref(findings.kept[1]);
     return 0;
 }

@@ -34,8 +34,7 @@ static void check_item(const struct weir__deferred *item)
     weir_text rest = item->headers, name;
     check(item->rule.len > 0 && item->rule.len <= WEIR_NAME_MAX && item->key.len > 0 && item->key.len <= WEIR__KEY_MAX);
     check(item->rule.data[item->rule.len] == 0 && item->cost >= 0 && item->target.data[0] == '/' && item->method.len);
-    if (weir__deferred_tier(item, tier, &name))
-        check(name.len > 0 && name.len <= WEIR__TIER_MAX);
+    check(weir__deferred_tier(item, tier).len <= WEIR__TIER_MAX);
     while (rest.len) {
         weir_text line = line_of(&rest);
         const char *colon = memchr(line.data, ':', line.len);

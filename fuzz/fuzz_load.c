@@ -63,10 +63,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (size < 2)
         return 0;
     memset(&load, 0, sizeof load);
-    check(weir__load_page_init(&load, sizeof load));
+    check(!weir__row_file_format(&load, sizeof load, &weir__load_format));
     size_t at = (size_t)(data[0] | data[1] << 8) % sizeof load;
     memcpy((char *)&load + at, data + 2, size - 2 < sizeof load - at ? size - 2 : sizeof load - at);
-    if (weir__load_page_valid(&load, sizeof load))
+    if (!weir__row_file_check(&load, sizeof load, &weir__load_format))
         use(&load);
     return 0;
 }

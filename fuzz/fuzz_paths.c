@@ -37,7 +37,7 @@ static bool matches(const struct weir__pattern *pattern, weir_text text)
 {
     if (!pattern)
         return true;
-    bool matched = weir__pattern_match(pattern, text, NULL);
+    bool matched = weir__pattern_match(pattern, text, false, NULL);
     if (pattern->kind == WEIR__PATTERN_GLOB && text.len <= GLOB_MAX &&
         matched != glob_model(pattern->text, text, pattern->path, pattern->nocase))
         abort();
@@ -78,7 +78,8 @@ static void check_normal(weir_text path, const struct weir__path_entry *entries,
     }
     for (uint32_t i = 0; i < count && path.len > 1; i++) {
         weir_text begin = {path.data, path.len / 2};
-        if (weir__pattern_match(entries[i].path, path, NULL) && !weir__pattern_may_match(entries[i].path, begin, NULL))
+        if (weir__pattern_match(entries[i].path, path, false, NULL) &&
+            !weir__pattern_match(entries[i].path, begin, true, NULL))
             abort();
     }
 }

@@ -82,7 +82,7 @@ static void use_rule(const struct weir__rule *rule, struct weir__values *values,
         abort();
     if (weir__rule_cost(rule, values, matching) < 0)
         abort();
-    int len = weir__template_fill(&rule->key, values, rule->on_missing == WEIR__MISSING_SHARE, key, sizeof key);
+    int len = weir__template_fill(&rule->key, values, rule->on_missing == WEIR__MISSING_SHARE, key);
     if (len > (int)sizeof key)
         abort();
     size_t keys = weir__template_keys(&rule->key, values);
@@ -91,8 +91,8 @@ static void use_rule(const struct weir__rule *rule, struct weir__values *values,
             (int)sizeof key)
             abort();
     if (len >= 0) {
-        weir__list_has_key(&rule->allow, (weir_text){key, (size_t)len});
-        weir__list_may_have_key(&rule->block, (weir_text){key, (size_t)len});
+        weir__list_has_key(&rule->allow, (weir_text){key, (size_t)len}, true);
+        weir__list_has_key(&rule->block, (weir_text){key, (size_t)len}, false);
     }
 }
 
@@ -181,7 +181,7 @@ static void check_set(const weir_rules *set)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static const struct weir__surroundings around = {open_zone, close_zone};
+    static const struct weir__surroundings around = {.open_zone = open_zone, .close_zone = close_zone};
     static const char *const names[SOURCES_MAX] = {"a.yaml", "b.yaml", "c.yaml"};
     struct weir__source sources[SOURCES_MAX];
     struct heard heard = {0};

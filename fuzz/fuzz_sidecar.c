@@ -150,11 +150,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     memset(memory, 0, bytes);
     if (history) {
         struct weir__history fresh;
-        check(weir__history_make(memory, bytes) && weir__history_attach(memory, bytes, &fresh));
+        check(!weir__row_file_format(memory, bytes, &weir__history_format) &&
+              weir__history_attach(memory, bytes, &fresh));
         write_seconds(&fresh, SECOND - 4000, SECOND, 500);
     } else {
         struct weir__hot fresh;
-        check(weir__hot_make(memory, bytes) && weir__hot_attach(memory, bytes, &fresh));
+        check(!weir__row_file_format(memory, bytes, &weir__hot_format) && weir__hot_attach(memory, bytes, &fresh));
         for (uint64_t rule = 1; rule < 3; rule++)
             note_some(weir__hot_find(&fresh, rule, MINUTE), rule, 20);
     }

@@ -177,8 +177,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static const char *const urls[] = {"redis://a", "redis+sentinel://a,b/m", "redis+cluster://a,b",
                                        "redis://u:p@a/3?breaker_failures=1"};
-    static const struct weir__driver driver = {
-        .open = on_open, .close = on_close, .send = on_send, .wake = on_wake, .done = on_done, .changed = on_changed};
+    static const struct weir__driver driver = {.open = on_open,
+                                               .close = on_close,
+                                               .send = on_send,
+                                               .wake = on_wake,
+                                               .done = on_done,
+                                               .changed = on_changed,
+                                               .heartbeat_us = 30000};
     struct weir__store_options options;
 
     if (size < 2 || weir__store_parse(urls[data[0] % 4], &options, NULL, 0))

@@ -38,17 +38,16 @@ static void check_target(weir_text target, size_t room)
 {
     static char whole[1 << 20];
     char *path = malloc(room);
-    weir_text query;
+    bool cut;
 
     check(path != NULL);
-    size_t len = weir__target_normalise(target, path, room, &query, NULL);
+    size_t len = weir__target_normalise(target, path, room, &cut);
     check(len <= room);
     check_path((weir_text){path, len});
-    check_inside(query, target);
-    check(weir__text_equal(query, weir__target_query(target)));
+    check_inside(weir__target_query(target), target);
     if (target.len < sizeof whole) {
         /* With all the room it needs, it begins the same; only dots that cutting left over were dropped. */
-        size_t all = weir__target_normalise(target, whole, target.len + 1, NULL, NULL);
+        size_t all = weir__target_normalise(target, whole, target.len + 1, &cut);
         check(len <= all && memcmp(path, whole, len) == 0 && len + 2 >= (all < room ? all : room));
     }
     free(path);

@@ -43,7 +43,7 @@ static int fill(const struct weir__template *tmpl, const struct weir__attributes
     weir_query query = {.lookup = answer, .lookup_context = request};
 
     weir__values_begin(values, all, &query);
-    int len = weir__template_fill(tmpl, values, share, key, WEIR__KEY_MAX);
+    int len = weir__template_fill(tmpl, values, share, key);
     check(len >= -1 && len <= WEIR__KEY_MAX && !(share && len < 0));
     return len;
 }

@@ -1,4 +1,4 @@
--- A state transition of one request. ARGV: kind (0 delivered, 1 retry, 2 dead, 3 cancel, 4 requeue), ticket, now, due, why, status,
+-- A state transition of one request. ARGV: kind (0 retry, 2 delivered, 3 dead, 4 cancel, 5 requeue), ticket, now, due, why, status,
 -- whether it counts as an attempt, session, bounds of all (count, bytes), group
 -- in which it is set aside (0: none). Reply: 0, or an error of enum weir__queue_error.
 --@queue.lua
@@ -8,14 +8,14 @@ if not one then
     return -4
 end
 local hash = base .. ':t:' .. one.ticket
-if kind == 3 then
+if kind == 4 then
     if one.state ~= 0 and one.state ~= 3 then
         return -5
     end
     to_over(one, 4, now)
     return 0
 end
-if kind == 4 then
+if kind == 5 then
     if one.state ~= 3 then
         return -5
     end
@@ -44,18 +44,18 @@ end
 call('HINCRBY', hash, 'n', ARGV[7])
 if ARGV[5] ~= '' then
     call('HSET', hash, 'w', ARGV[5])
-elseif kind == 0 then
+elseif kind == 2 then
     call('HDEL', hash, 'w')
 end
 if ARGV[6] ~= '0' then
     call('HSET', hash, 'h', ARGV[6])
 end
-if kind == 1 then
+if kind == 0 then
     if ARGV[4] ~= '0' then
         call('HSET', hash, 'd', ARGV[4])
     end
     to_waiting(one, ARGV[11] ~= '0' and ARGV[11], ARGV[4])
 else
-    to_over(one, kind == 2 and 3 or 2, now)
+    to_over(one, kind, now)
 end
 return 0

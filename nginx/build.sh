@@ -21,8 +21,7 @@ WEIR_LIBS=$(pkg-config --libs yaml-0.1 libpcre2-8 hiredis openssl)
 WEIR_RLS_LIBS=$(pkg-config --libs libprotobuf-c jansson)
 WEIR_API_LIBS=$(pkg-config --libs jansson libcrypto)
 WEIR_NGINX=$here
-WEIR_SHARED="$here/ngx_weir_engine.c $here/ngx_weir_store.c $here/ngx_weir_store_channel.c $here/ngx_weir_store_stats.c
-    $here/ngx_weir_store_lookup.c"
+WEIR_SHARED="$here/ngx_weir_engine.c $here/ngx_weir_store.c $here/ngx_weir_store_channel.c $here/ngx_weir_store_stats.c"
 export WEIR_LIBRARY WEIR_RESP_LIBRARY WEIR_RLS_LIBRARY WEIR_API_LIBRARY WEIR_INCLUDE WEIR_LIBS WEIR_RLS_LIBS WEIR_API_LIBS WEIR_NGINX WEIR_SHARED
 
 tree=$out/tree

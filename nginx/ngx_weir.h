@@ -18,8 +18,10 @@ typedef struct {
     ngx_flag_t rebuild;
     off_t hot_size;        /* of the sidecar file of hot keys; 0: none */
     ngx_flag_t hot_logged; /* weir_hot_keys was given */
-    ngx_flag_t hot_hash;   /* stores hashes of keys instead of keys */
-    ngx_flag_t load;       /* uses the load level: the sidecar file .load is opened */
+    off_t denial_size;     /* of the sidecar file of recent denials; 0: none, or the default */
+    ngx_flag_t denial_off;
+    ngx_flag_t hash_keys; /* hot keys and denials have hashes of keys instead of keys */
+    ngx_flag_t load;      /* uses the load level: the sidecar file .load is opened */
     ngx_str_t rules_path;
     ngx_flag_t rules_optional;
     ngx_flag_t rules_by_workers; /* only workers read them, as another user than root writes them */
@@ -34,13 +36,18 @@ typedef struct {
     weir_segment *segment; /* NULL: neither configured nor needed */
     weir *engine;          /* NULL, too, without rules */
     ngx_flag_t lost;       /* its file was truncated, which has been logged */
-    ngx_log_t *open_log;   /* for diagnostics while the configuration is read; NULL later: ngx_cycle->log */
+    ngx_uint_t agentless;  /* polls in a row that found no agent */
+    ngx_flag_t quiet;      /* an http block reads the same rules, and logs what there is to log about them */
+    ngx_flag_t broken;     /* it was logged that the newest rules were not loaded */
+    uint64_t reloads, reload_failures; /* that were logged */
+    ngx_log_t *open_log;               /* for diagnostics while the configuration is read; NULL later: ngx_cycle->log */
 } ngx_weir_engine_t;
 
-/* The directives weir_segment, weir_hot_keys, weir_rules and (in ngx_weir_store.h) weir_store; their
+/* The directives weir_segment, weir_hot_keys, weir_denials, weir_rules and (in ngx_weir_store.h) weir_store; their
  * configuration is an ngx_weir_engine_t. */
 char *ngx_weir_segment(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 char *ngx_weir_hot_keys(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
+char *ngx_weir_denial_ring(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 char *ngx_weir_rules(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 
 /* Logs "invalid WHAT VALUE in DIRECTIVE; use …". Always NGX_CONF_ERROR. */

@@ -44,6 +44,19 @@ char *ngx_weir_segment(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     return NGX_CONF_OK;
 }
 
+/* `SIZE [hash]` */
+static char *ngx_weir_size_or_hash(ngx_conf_t *cf, ngx_command_t *cmd, ngx_weir_engine_t *engine, off_t least,
+                                   off_t *size, const char *use)
+{
+    ngx_str_t *value = cf->args->elts;
+    bool hash = cf->args->nelts == 3;
+    *size = ngx_parse_offset(&value[1]);
+    engine->hash_keys |= hash;
+    if (*size < least || (hash && ngx_strcmp(value[2].data, "hash") != 0))
+        return ngx_weir_invalid(cf, cmd, "parameter", &value[*size < least ? 1 : 2], use);
+    return NGX_CONF_OK;
+}
+
 /* `weir_hot_keys off`, `weir_hot_keys SIZE [hash]` */
 char *ngx_weir_hot_keys(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 {
@@ -54,17 +67,22 @@ char *ngx_weir_hot_keys(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     engine->hot_logged = 1;
     if (ngx_strcmp(value[1].data, "off") == 0 && cf->args->nelts == 2)
         return NGX_CONF_OK;
-    engine->hot_size = ngx_parse_offset(&value[1]);
-    engine->hot_hash = cf->args->nelts == 3;
-    if (engine->hot_size < 128 * 1024 || (engine->hot_hash && ngx_strcmp(value[2].data, "hash") != 0)) {
-        ngx_conf_log_error(
-            NGX_LOG_EMERG, cf, 0,
-            "invalid \"%V\"; use off, or a size from 128k (one rule) on with k, m or g and then, to hide "
-            "keys, hash",
-            &cmd->name);
-        return NGX_CONF_ERROR;
-    }
-    return NGX_CONF_OK;
+    return ngx_weir_size_or_hash(cf, cmd, engine, 128 * 1024, &engine->hot_size,
+                                 "off, or a size from 128k (one rule) on with k, m or g and then, to hide keys, hash");
+}
+
+/* `weir_denials off`, `weir_denials SIZE [hash]` */
+char *ngx_weir_denial_ring(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    ngx_weir_engine_t *engine = conf;
+    ngx_str_t *value = cf->args->elts;
+    if (engine->denial_size || engine->denial_off)
+        return "is duplicate";
+    engine->denial_off = ngx_strcmp(value[1].data, "off") == 0 && cf->args->nelts == 2;
+    return engine->denial_off
+               ? NGX_CONF_OK
+               : ngx_weir_size_or_hash(cf, cmd, engine, 64 * 1024, &engine->denial_size,
+                                       "off, or a size from 64k on with k, m or g and then, to hide keys, hash");
 }
 
 /* `weir_rules PATH` */
@@ -84,6 +102,7 @@ char *ngx_weir_rules(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 
 #define POLL_MS           250 /* the engine itself polls at most once a second; a longer period would add to that */
 #define LOG_LIMIT_SECONDS 60
+#define AGENTLESS_POLLS   20 /* polls without an agent that are logged: 5 s, in which one may start */
 
 /* ---- Logging ---- */
 
@@ -103,12 +122,38 @@ void ngx_weir_log_limited(ngx_log_t *log, int error, const char *what, const cha
     suppressed[kind] = 0;
 }
 
-/* Logs a diagnostic of the rules with its line. All workers read the same rules, so only the first one logs. */
+/* The http block's engine, of the other module if this one is the stream module. NULL: there is none. */
+static const ngx_weir_engine_t *ngx_weir_http_engine(const ngx_cycle_t *cycle)
+{
+    const ngx_module_t *http = NULL, *weir = NULL;
+    for (ngx_uint_t i = 0; cycle->modules[i]; i++) {
+        if (ngx_strcmp(cycle->modules[i]->name, "ngx_http_module") == 0)
+            http = cycle->modules[i];
+        else if (ngx_strcmp(cycle->modules[i]->name, "ngx_http_weir_module") == 0)
+            weir = cycle->modules[i];
+    }
+    void **block = http && weir ? (void **)cycle->conf_ctx[http->index] : NULL;
+    return block ? ((void **)block[0])[weir->ctx_index] : NULL; /* of ngx_http_conf_ctx_t, main_conf is the first */
+}
+
+static void ngx_weir_find_quiet(const ngx_cycle_t *cycle, ngx_weir_engine_t *conf)
+{
+    const ngx_weir_engine_t *http = ngx_weir_http_engine(cycle);
+    conf->quiet = http && http != conf && http->engine && http->rules_path.len == conf->rules_path.len &&
+                  ngx_strncmp(http->rules_path.data, conf->rules_path.data, conf->rules_path.len) == 0;
+}
+
+/*
+ * Logs a diagnostic of the rules with its line. All workers read the same rules, so only the first one logs, and of its
+ * two blocks the http one.
+ */
 static void ngx_weir_diagnose(void *context, const weir_diagnostic *logged)
 {
     const ngx_weir_engine_t *conf = context;
     ngx_log_t *log = conf->open_log;
     ngx_uint_t level = logged->severity == WEIR_IS_WARNING ? NGX_LOG_WARN : NGX_LOG_EMERG;
+    if (conf->quiet && (log == NULL || level == NGX_LOG_WARN))
+        return;
     if (log == NULL) {
         if (ngx_worker != 0)
             return;
@@ -211,7 +256,8 @@ ngx_int_t ngx_weir_engine_open(ngx_conf_t *cf, ngx_weir_engine_t *conf)
     if (ngx_weir_segment_open(cf, conf) != NGX_OK || conf->rules_path.data == NULL)
         return conf->segment ? NGX_OK : NGX_ERROR;
 
-    char names[NGX_WEIR_STORE_NAMES_MAX], ledger[NGX_WEIR_PATH_MAX], hot[NGX_WEIR_PATH_MAX], load[NGX_WEIR_PATH_MAX];
+    char names[NGX_WEIR_STORE_NAMES_MAX], ledger[NGX_WEIR_PATH_MAX], hot[NGX_WEIR_PATH_MAX], load[NGX_WEIR_PATH_MAX],
+        ring[NGX_WEIR_PATH_MAX];
     weir_options options = {.attached = conf->segment,
                             .rules_path = (const char *)conf->rules_path.data,
                             .diagnose = ngx_weir_diagnose,
@@ -225,14 +271,19 @@ ngx_int_t ngx_weir_engine_open(ngx_conf_t *cf, ngx_weir_engine_t *conf)
     }
     options.segment.mode = conf->segment_mode; /* of its sidecar files */
     if (conf->hot_size) {
-        bool hide = conf->hot_hash || (conf->store && conf->store->options.hash_keys);
         options.hot = ngx_weir_sidecar(conf, ".hot", hot);
         options.hot_bytes = (uint64_t)conf->hot_size;
-        options.flags |= hide ? WEIR_HIDE_KEYS : 0;
     }
+    if (!conf->denial_off) {
+        options.denial_ring = ngx_weir_sidecar(conf, ".denials", ring);
+        options.denial_bytes = (uint64_t)conf->denial_size;
+    }
+    if (conf->hash_keys || (conf->store && conf->store->options.hash_keys))
+        options.flags |= WEIR_HIDE_KEYS;
     if (conf->load)
         options.load = ngx_weir_sidecar(conf, ".load", load);
     conf->open_log = cf->log;
+    ngx_weir_find_quiet(cf->cycle, conf);
     int error = weir_open(&options, &conf->engine);
     conf->open_log = NULL;
     if (error) {
@@ -281,6 +332,41 @@ static void ngx_weir_log_lost(ngx_log_t *log, ngx_weir_engine_t *conf)
         &conf->segment_path);
 }
 
+/* Eventual rules need an agent, and nothing else would report that there is none. */
+static void ngx_weir_log_agentless(ngx_log_t *log, ngx_weir_engine_t *conf)
+{
+    weir_ledger_stats stats;
+    if (conf->store == NULL || ngx_worker != 0 || conf->quiet || weir_ledger_stats_read(conf->engine, &stats) != 0)
+        return;
+    conf->agentless = stats.agent ? 0 : conf->agentless + 1;
+    if (conf->agentless == AGENTLESS_POLLS)
+        ngx_log_error(NGX_LOG_WARN, log, 0,
+                      "weir: no agent runs for weir_segment \"%V\": rules of consistency eventual count on each host; "
+                      "start weir agent, or set consistency=strict in weir_store",
+                      &conf->segment_path);
+}
+
+/* Logs, once a host, what has become of changed rules; the diagnostics are logged already. */
+static void ngx_weir_log_reload(ngx_log_t *log, ngx_weir_engine_t *conf)
+{
+    weir_engine_stats stats;
+    if (ngx_worker != 0 || conf->quiet || weir_engine_stats_read(conf->engine, &stats) != 0)
+        return;
+    if (stats.reload_failures != conf->reload_failures) {
+        conf->broken = 1;
+        ngx_log_error(NGX_LOG_ERR, log, 0, "weir: rules \"%V\" not loaded; the previous rules stay active",
+                      &conf->rules_path);
+    }
+    if (stats.reloads != conf->reloads) {
+        ngx_log_error(NGX_LOG_NOTICE, log, 0, "weir: rules \"%V\" %s: %uz rule%s active", &conf->rules_path,
+                      conf->broken ? "good again and reloaded" : "reloaded", stats.rules,
+                      stats.rules == 1 ? " is" : "s are");
+        conf->broken = 0;
+    }
+    conf->reload_failures = stats.reload_failures;
+    conf->reloads = stats.reloads;
+}
+
 /*
  * Polls for new rules by a dry run of weir_check, which reads the disk at most once a second. Requests use
  * weir__check_fast, which does not poll, so none waits for the disk.
@@ -295,7 +381,9 @@ static void ngx_weir_poll(ngx_event_t *event)
     int error = weir_check(conf->engine, &nothing, &result);
     if (error)
         ngx_weir_log_limited(event->log, error, "polling for new rules", "");
+    ngx_weir_log_reload(event->log, conf);
     ngx_weir_log_lost(event->log, conf);
+    ngx_weir_log_agentless(event->log, conf);
     ngx_add_timer(event, POLL_MS);
 }
 
@@ -316,8 +404,14 @@ static void ngx_weir_rules_read(ngx_cycle_t *cycle, ngx_weir_engine_t *conf)
 
 ngx_int_t ngx_weir_engine_start(ngx_cycle_t *cycle, ngx_weir_engine_t *conf)
 {
+    weir_engine_stats stats;
+    ngx_weir_find_quiet(cycle, conf);
     if (conf->rules_by_workers)
         ngx_weir_rules_read(cycle, conf);
+    if (weir_engine_stats_read(conf->engine, &stats) == 0) {
+        conf->reloads = stats.reloads;
+        conf->reload_failures = stats.reload_failures;
+    }
     ngx_weir_start_timer(&ngx_weir_poll_event, ngx_weir_poll, conf, 1); /* rules may have changed meanwhile */
     return conf->store ? ngx_weir_store_start(cycle, conf->store, conf->engine) : NGX_OK;
 }
@@ -344,9 +438,7 @@ ngx_msec_t ngx_weir_wrong_secret(weir_segment *segment, ngx_connection_t *c)
 {
     u_char peer[9];
     size_t len = ngx_weir_peer(c, peer);
-    weir_time now = {0, 0};
-    if (segment)
-        now = weir_clock(segment);
+    weir_time now = segment ? weir_clock(segment) : (weir_time){0, 0};
     int64_t delay_ns = weir_auth_failure(segment, peer, len, now);
     ngx_log_error(NGX_LOG_INFO, c->log, 0, "weir: wrong password or token; replying in %L ms", delay_ns / 1000000);
     return (ngx_msec_t)(delay_ns / 1000000);
@@ -369,9 +461,7 @@ static ngx_queue_t *ngx_weir_check_list(const ngx_weir_check_t *check)
 ngx_msec_t ngx_weir_check_hold(ngx_weir_check_t *check, weir_segment *segment, ngx_connection_t *c)
 {
     size_t len = ngx_weir_peer(c, check->peer);
-    weir_time now = {0, 0};
-    if (segment)
-        now = weir_clock(segment);
+    weir_time now = segment ? weir_clock(segment) : (weir_time){0, 0};
     int64_t delay_ns = weir_auth_delay(segment, check->peer, len, now);
     check->peer_len = 0;
     if (delay_ns == 0)

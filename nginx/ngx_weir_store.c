@@ -98,8 +98,7 @@ static void ngx_weir_store_changed(void *context, bool up, int error, const char
     if (!ngx_weir_store_stats_changed(store, up, error))
         return;
     if (up) {
-        /* the same level as the outage, so that its end is logged wherever that was */
-        ngx_log_error(NGX_LOG_WARN, ngx_cycle->log, 0, "weir: store %s available again", store->shown);
+        ngx_log_error(NGX_LOG_NOTICE, ngx_cycle->log, 0, "weir: store %s available again", store->shown);
     } else {
         ngx_log_error(NGX_LOG_ERR, ngx_cycle->log, 0,
                       "weir: store %s unavailable: %s (%s)%s%s%s%s; on_store_failure applies", store->shown,
@@ -119,13 +118,13 @@ static void ngx_weir_wait_event(ngx_event_t *event)
 
 ngx_weir_wait_t *ngx_weir_wait_new(ngx_weir_store_t *store)
 {
-    ngx_weir_wait_t *wait = store->idle;
+    ngx_weir_wait_t *wait = store ? store->idle : NULL;
     if (wait) {
         store->idle = wait->next;
         store->idle_count--;
         return wait;
     }
-    wait = ngx_calloc(sizeof(ngx_weir_wait_t), ngx_cycle->log);
+    wait = store ? ngx_calloc(sizeof(ngx_weir_wait_t), ngx_cycle->log) : NULL;
     if (wait == NULL)
         return NULL;
     if (weir_async_new(store->engine, &wait->async) != 0) {
@@ -170,11 +169,16 @@ void ngx_weir_wait_begin(ngx_weir_wait_t *wait, ngx_msec_t ms, void (*on_reply)(
 
 void ngx_weir_wait_detached(ngx_weir_wait_t *wait)
 {
-    ngx_weir_wait_begin(wait, REFUND_US / 1000, ngx_weir_wait_end);
+    if (wait && weir_async_request(wait->async)->op_count > 0)
+        ngx_weir_wait_begin(wait, REFUND_US / 1000, ngx_weir_wait_end);
+    else
+        ngx_weir_wait_end(wait);
 }
 
 void ngx_weir_wait_end(ngx_weir_wait_t *wait)
 {
+    if (wait == NULL)
+        return;
     ngx_weir_store_t *store = wait->store;
     uint32_t ops = weir_async_request(wait->async)->op_count;
     if (wait->event.posted) { /* the caller leaves just before on_reply */
@@ -212,7 +216,8 @@ ngx_int_t ngx_weir_store_start(ngx_cycle_t *cycle, ngx_weir_store_t *store, weir
                                           .send = ngx_weir_channel_send,
                                           .wake = ngx_weir_store_wake,
                                           .done = ngx_weir_store_done,
-                                          .changed = ngx_weir_store_changed};
+                                          .changed = ngx_weir_store_changed,
+                                          .heartbeat_us = store->options.heartbeat_us};
     store->engine = engine;
     store->quiet = (ngx_log_t){.log_level = NGX_LOG_ERR, .writer = ngx_weir_store_log, .wdata = store};
     store->wake = (ngx_event_t){.handler = ngx_weir_store_tick, .data = store, .log = cycle->log, .cancelable = 1};
@@ -312,34 +317,28 @@ static char *ngx_weir_store_set(ngx_conf_t *cf, ngx_weir_store_t *store, ngx_str
 
 /* ---- TLS ---- */
 
-static ngx_int_t ngx_weir_store_file(ngx_conf_t *cf, const char *given, ngx_str_t *path)
+/* The path of a file, which nginx's functions make absolute. */
+static ngx_str_t ngx_weir_store_file(char *path)
 {
-    path->len = ngx_strlen(given);
-    path->data = ngx_pnalloc(cf->pool, path->len + 1);
-    if (path->data == NULL)
-        return NGX_ERROR;
-    ngx_memcpy(path->data, given, path->len + 1);
-    return ngx_conf_full_name(cf->cycle, path, 1);
+    return (ngx_str_t){ngx_strlen(path), (u_char *)path};
 }
 
 static ngx_int_t ngx_weir_store_authorities(ngx_conf_t *cf, ngx_weir_store_t *store)
 {
-    ngx_str_t ca;
-    if (*store->options.ca == '\0') {
-        if (SSL_CTX_set_default_verify_paths(store->ssl->ctx) == 1)
-            return NGX_OK;
-        ngx_ssl_error(NGX_LOG_EMERG, cf->log, 0, "SSL_CTX_set_default_verify_paths() failed");
-        return NGX_ERROR;
-    }
-    if (ngx_weir_store_file(cf, store->options.ca, &ca) != NGX_OK)
-        return NGX_ERROR;
-    return ngx_ssl_trusted_certificate(cf, store->ssl, &ca, VERIFY_DEPTH);
+    ngx_str_t ca = ngx_weir_store_file(store->options.ca);
+    if (ca.len)
+        return ngx_ssl_trusted_certificate(cf, store->ssl, &ca, VERIFY_DEPTH);
+    if (SSL_CTX_set_default_verify_paths(store->ssl->ctx) == 1)
+        return NGX_OK;
+    ngx_ssl_error(NGX_LOG_EMERG, cf->log, 0, "SSL_CTX_set_default_verify_paths() failed");
+    return NGX_ERROR;
 }
 
 static ngx_int_t ngx_weir_store_tls(ngx_conf_t *cf, ngx_weir_store_t *store)
 {
     ngx_pool_cleanup_t *cleanup = ngx_pool_cleanup_add(cf->pool, 0);
-    ngx_str_t certificate, key;
+    ngx_str_t certificate = ngx_weir_store_file(store->options.certificate);
+    ngx_str_t key = ngx_weir_store_file(store->options.key);
     store->ssl = ngx_pcalloc(cf->pool, sizeof(ngx_ssl_t));
     if (store->ssl == NULL || cleanup == NULL)
         return NGX_ERROR;
@@ -352,11 +351,8 @@ static ngx_int_t ngx_weir_store_tls(ngx_conf_t *cf, ngx_weir_store_t *store)
     (void)SSL_CTX_set_mode(store->ssl->ctx, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
     if (!store->options.no_verify && ngx_weir_store_authorities(cf, store) != NGX_OK)
         return NGX_ERROR;
-    if (*store->options.certificate == '\0')
+    if (certificate.len == 0)
         return NGX_OK;
-    if (ngx_weir_store_file(cf, store->options.certificate, &certificate) != NGX_OK ||
-        ngx_weir_store_file(cf, store->options.key, &key) != NGX_OK)
-        return NGX_ERROR;
     return ngx_ssl_certificate(cf, store->ssl, &certificate, &key, NULL);
 }
 
@@ -373,6 +369,7 @@ char *ngx_weir_store(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     ngx_weir_store_t *store = ngx_pcalloc(cf->pool, sizeof(ngx_weir_store_t));
     if (store == NULL)
         return NGX_CONF_ERROR;
+    store->consistency = WEIR_PER_ALGORITHM;
     int error = weir__store_parse((const char *)value[1].data, &store->options, why, sizeof(why));
     if (error)
         return ngx_weir_store_wrong(cf, *why ? why : weir_strerror(error));

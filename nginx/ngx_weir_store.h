@@ -2,8 +2,7 @@
  * The store of strict rules in a worker: the client of src/remote, driven by nginx's events. Files:
  *
  *     store           the client, its timer, and waits; the directive
- *     store_channel   a connection: name, TLS, reading and writing
- *     store_lookup    resolving names without blocking
+ *     store_channel   a connection: resolving names without blocking, TLS, reading and writing
  *     store_stats     totals and state of all workers, in shared memory
  *
  * Nothing here blocks: a callback is called when the reply arrives, or at the deadline.
@@ -53,13 +52,13 @@ struct ngx_weir_wait_s {
     unsigned in_flight : 1;
 };
 
-/* NULL: no memory. */
+/* NULL: no store, or no memory. */
 ngx_weir_wait_t *ngx_weir_wait_new(ngx_weir_store_t *store);
 /* Sends the ops. `on_reply` is called later, from an event, at the latest after `ms`; 0: the store's deadline. */
 void ngx_weir_wait_begin(ngx_weir_wait_t *wait, ngx_msec_t ms, void (*on_reply)(ngx_weir_wait_t *wait));
-/* Without a callback, for refunds: a longer timeout; ends by itself. */
+/* Without a callback, for refunds: a longer timeout; ends by itself, at once without ops. NULL is allowed. */
 void ngx_weir_wait_detached(ngx_weir_wait_t *wait);
-/* The checks are done, or the caller leaves: refunds what was taken and not used. */
+/* The checks are done, or the caller leaves: refunds what was taken and not used. NULL is allowed. */
 void ngx_weir_wait_end(ngx_weir_wait_t *wait);
 
 /* ---- Statistics ---- */
@@ -101,6 +100,7 @@ struct ngx_weir_store_s {
     ngx_weir_channel_t *channels; /* WEIR__CHANNELS of them */
     ngx_weir_store_stats_t *stats;
     struct weir__client_stats published;
+    ngx_uint_t down; /* servers that are unavailable */
     ngx_event_t flush, wake;
     int64_t wake_at, timer_at; /* when the client needs a tick, and when the timer fires */
     ngx_uint_t waiting;        /* requests in flight */
@@ -121,23 +121,6 @@ ngx_int_t ngx_weir_channels_make(ngx_weir_store_t *store, ngx_cycle_t *cycle);
 void ngx_weir_channel_open(void *context, unsigned channel, const char *host, uint16_t port);
 void ngx_weir_channel_close(void *context, unsigned channel);
 void ngx_weir_channel_send(void *context, unsigned channel);
-
-#define NGX_WEIR_ADDRESSES 6
-
-typedef struct {
-    struct sockaddr_storage list[NGX_WEIR_ADDRESSES];
-    socklen_t lens[NGX_WEIR_ADDRESSES];
-    ngx_uint_t count; /* 0: none */
-} ngx_weir_addresses_t;
-
-/* Parses a numeric address. False: it is a name. */
-ngx_uint_t ngx_weir_literal(const char *host, uint16_t port, ngx_weir_addresses_t *addresses);
-/*
- * Resolves a name for a channel. NGX_AGAIN: call again later; NGX_OK: resolved, perhaps to no address; NGX_ERROR: not
- * possible now. `anew`: a result that is there already is outdated.
- */
-ngx_int_t ngx_weir_lookup(unsigned channel, const char *host, uint16_t port, ngx_uint_t anew,
-                          ngx_weir_addresses_t *addresses);
 
 ngx_int_t ngx_weir_store_stats_make(ngx_conf_t *cf, ngx_weir_store_t *store);
 void ngx_weir_store_stats_begin(ngx_weir_store_t *store);

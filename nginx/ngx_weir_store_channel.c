@@ -1,15 +1,14 @@
 /*
- * A connection to a server of the store. The client calls these functions from within its own and must not be called
- * back then: further work is done in a posted event of the same iteration of the event loop.
+ * A connection to a server of the store. The client calls these functions and is not re-entrant: work that calls the
+ * client is deferred to a posted event of the same iteration of the event loop.
  */
 #include "ngx_weir_store.h"
 
 #include "base/clock.h"
+#include "remote/socket.h"
 
 #include <ngx_event_connect.h>
-
-#include <linux/sockios.h> /* SIOCOUTQ */
-#include <openssl/x509v3.h>
+#include <pthread.h>
 
 #define READ_BYTES 65536
 #define READ_TURNS 16 /* reads before other events are handled */
@@ -23,8 +22,7 @@ struct ngx_weir_channel_s {
     ngx_weir_channel_state_t state;
     char host[256];
     uint16_t port;
-    ngx_weir_addresses_t addresses;
-    ngx_uint_t next; /* address to try */
+    struct weir__addresses addresses;
     ngx_peer_connection_t peer;
     ngx_event_t step; /* work posted by a call of the client, and the timer that polls for addresses */
 };
@@ -32,17 +30,6 @@ struct ngx_weir_channel_s {
 static void ngx_weir_channel_connect(ngx_weir_channel_t *channel);
 
 /* ---- Closing ---- */
-
-/*
- * As in src/remote/socket.c: discards unsent bytes, which must not arrive after the request was sent again elsewhere.
- */
-static void ngx_weir_channel_discard_unsent(ngx_connection_t *c)
-{
-    struct linger at_once = {.l_onoff = 1, .l_linger = 0};
-    int bytes = 0;
-    if (ioctl(c->fd, SIOCOUTQ, &bytes) == 0 && bytes > 0)
-        (void)setsockopt(c->fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
-}
 
 static void ngx_weir_channel_drop(ngx_weir_channel_t *channel)
 {
@@ -57,7 +44,7 @@ static void ngx_weir_channel_drop(ngx_weir_channel_t *channel)
     }
     if (c->pool)
         ngx_destroy_pool(c->pool);
-    ngx_weir_channel_discard_unsent(c);
+    weir__socket_drop_unsent(c->fd);
     ngx_close_connection(c);
 }
 
@@ -166,24 +153,13 @@ static const char *ngx_weir_channel_name(const ngx_weir_channel_t *channel)
     return *given ? given : channel->host;
 }
 
-/* Lets OpenSSL check that the certificate is for the server's name or address. Only names are sent (SNI). */
-static ngx_uint_t ngx_weir_channel_expect(SSL *ssl, const char *name)
-{
-    ngx_weir_addresses_t literal;
-    if (ngx_weir_literal(name, 0, &literal))
-        return X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(ssl), name) == 1;
-    return SSL_set_tlsext_host_name(ssl, name) == 1 && SSL_set1_host(ssl, name) == 1;
-}
-
 /* Whether the certificate is valid. nginx leaves it to its caller to check that. */
 static ngx_uint_t ngx_weir_channel_verified(ngx_weir_channel_t *channel)
 {
     ngx_connection_t *c = channel->peer.connection;
     const char *name = ngx_weir_channel_name(channel);
     long result = SSL_get_verify_result(c->ssl->connection);
-    X509 *certificate = SSL_get_peer_certificate(c->ssl->connection);
-    ngx_uint_t sent = certificate != NULL; /* without one, the result is X509_V_OK */
-    X509_free(certificate);
+    bool sent = weir__tls_has_certificate(c->ssl->connection); /* without one, the result is X509_V_OK */
     if (channel->store->options.no_verify || (result == X509_V_OK && sent))
         return 1;
     if (result == X509_V_ERR_HOSTNAME_MISMATCH || result == X509_V_ERR_IP_ADDRESS_MISMATCH) {
@@ -212,7 +188,7 @@ static void ngx_weir_channel_secure(ngx_weir_channel_t *channel)
     channel->state = HANDSHAKE;
     c->pool = ngx_create_pool(512, c->log);
     if (c->pool == NULL || ngx_ssl_create_connection(channel->store->ssl, c, NGX_SSL_CLIENT) != NGX_OK ||
-        (!ngx_weir_channel_expect(c->ssl->connection, ngx_weir_channel_name(channel)) &&
+        (!weir__tls_expect_name(c->ssl->connection, ngx_weir_channel_name(channel)) &&
          !channel->store->options.no_verify)) {
         ngx_weir_channel_lost(channel);
         return;
@@ -265,8 +241,8 @@ static void ngx_weir_channel_connect(ngx_weir_channel_t *channel)
 {
     ngx_weir_store_t *store = channel->store;
     ngx_str_t name = {ngx_strlen(channel->host), (u_char *)channel->host};
-    while (channel->next < channel->addresses.count) {
-        ngx_uint_t at = channel->next++;
+    while (channel->addresses.next < channel->addresses.count) {
+        ngx_uint_t at = channel->addresses.next++;
         channel->state = CONNECTING;
         channel->peer = (ngx_peer_connection_t){.sockaddr = (struct sockaddr *)&channel->addresses.list[at],
                                                 .socklen = channel->addresses.lens[at],
@@ -289,27 +265,75 @@ static void ngx_weir_channel_connect(ngx_weir_channel_t *channel)
     ngx_weir_channel_lost(channel);
 }
 
-/* ---- Functions of the driver ---- */
+/*
+ * ---- Resolving names ----
+ *
+ * getaddrinfo blocks, so a thread calls it, and the channel polls for its result. That way names resolve as in every
+ * other program of the host (/etc/hosts, search domains), anew for each connection. At most one thread per channel.
+ */
 
-/* A Unix socket. A path that is too long leaves no address. */
-static void ngx_weir_channel_path(ngx_weir_channel_t *channel)
+typedef struct {
+    char host[256];
+    uint16_t port;
+    ngx_uint_t running;
+    volatile ngx_uint_t done;         /* set by the thread */
+    struct weir__addresses addresses; /* written by the thread before `done` */
+} ngx_weir_lookup_t;
+
+/* Not in the cycle's pool: a thread may outlast it. */
+static ngx_weir_lookup_t ngx_weir_lookups[WEIR__CHANNELS];
+
+/* Runs in the thread. */
+static void *ngx_weir_lookup_run(void *data)
 {
-    struct sockaddr_un *to = (struct sockaddr_un *)&channel->addresses.list[0];
-    if (ngx_strlen(channel->host) >= sizeof(to->sun_path))
-        return;
-    ngx_memzero(to, sizeof(*to));
-    to->sun_family = AF_UNIX;
-    (void)ngx_cpystrn((u_char *)to->sun_path, (u_char *)channel->host, sizeof(to->sun_path));
-    channel->addresses.lens[0] = sizeof(*to);
-    channel->addresses.count = 1;
+    ngx_weir_lookup_t *lookup = data;
+    (void)weir__addresses_find(lookup->host, lookup->port, true, &lookup->addresses);
+    ngx_memory_barrier();
+    lookup->done = 1;
+    return NULL;
 }
 
-/* Resolves the name of the server. A channel with state OPENING begins; it is called again while RESOLVING. */
-static void ngx_weir_channel_resolve(ngx_weir_channel_t *channel)
+static ngx_int_t ngx_weir_lookup_begin(ngx_weir_lookup_t *lookup)
 {
-    ngx_uint_t begins = channel->state == OPENING;
+    pthread_t thread;
+    sigset_t all, before;
+    /* signals are handled by nginx's thread */
+    (void)sigfillset(&all);
+    (void)pthread_sigmask(SIG_SETMASK, &all, &before);
+    int error = pthread_create(&thread, NULL, ngx_weir_lookup_run, lookup);
+    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+    lookup->running = error == 0;
+    return error || pthread_detach(thread) != 0 ? NGX_ERROR : NGX_AGAIN;
+}
+
+/*
+ * NGX_AGAIN: call again later; NGX_OK: resolved, perhaps to no address; NGX_ERROR: not possible now. `begins`: a result
+ * that is there already is outdated.
+ */
+static ngx_int_t ngx_weir_lookup(ngx_weir_channel_t *channel, ngx_uint_t begins)
+{
+    ngx_weir_lookup_t *lookup = &ngx_weir_lookups[channel->number];
+    if (lookup->running) {
+        if (!lookup->done)
+            return NGX_AGAIN;
+        ngx_memory_barrier();
+        lookup->running = 0;
+        if (!begins && lookup->port == channel->port && strcmp(lookup->host, channel->host) == 0) {
+            channel->addresses = lookup->addresses;
+            return NGX_OK;
+        }
+    }
+    (void)ngx_cpystrn((u_char *)lookup->host, (u_char *)channel->host, sizeof(lookup->host));
+    lookup->port = channel->port;
+    lookup->done = 0;
+    return ngx_weir_lookup_begin(lookup);
+}
+
+/* Resolves the name of the server. `begins`: with this call; it is called again while RESOLVING. */
+static void ngx_weir_channel_resolve(ngx_weir_channel_t *channel, ngx_uint_t begins)
+{
     channel->state = RESOLVING;
-    ngx_int_t rc = ngx_weir_lookup(channel->number, channel->host, channel->port, begins, &channel->addresses);
+    ngx_int_t rc = ngx_weir_lookup(channel, begins);
     if (rc == NGX_AGAIN) {
         ngx_add_timer(&channel->step, LOOKUP_MS);
         return;
@@ -319,6 +343,8 @@ static void ngx_weir_channel_resolve(ngx_weir_channel_t *channel)
     ngx_weir_channel_connect(channel);
 }
 
+/* ---- Functions of the driver ---- */
+
 static void ngx_weir_channel_step(ngx_event_t *event)
 {
     ngx_weir_channel_t *channel = event->data;
@@ -327,17 +353,13 @@ static void ngx_weir_channel_step(ngx_event_t *event)
         ngx_weir_channel_write(channel);
         break;
     case OPENING:
-        channel->next = channel->addresses.count = 0;
-        if (channel->host[0] == '/')
-            ngx_weir_channel_path(channel);
-        else if (!ngx_weir_literal(channel->host, channel->port, &channel->addresses)) {
-            ngx_weir_channel_resolve(channel);
-            break;
-        }
-        ngx_weir_channel_connect(channel);
+        if (weir__addresses_find(channel->host, channel->port, false, &channel->addresses) || channel->host[0] == '/')
+            ngx_weir_channel_connect(channel); /* without an address, to a path that is too long: fails */
+        else
+            ngx_weir_channel_resolve(channel, 1);
         break;
     case RESOLVING:
-        ngx_weir_channel_resolve(channel);
+        ngx_weir_channel_resolve(channel, 0);
         break;
     default:
         break;
@@ -349,6 +371,12 @@ void ngx_weir_channel_open(void *context, unsigned number, const char *host, uin
     ngx_weir_store_t *store = context;
     ngx_weir_channel_t *channel = &store->channels[number];
     ngx_weir_channel_close(store, number);
+    channel->store = store;
+    channel->number = number;
+    channel->step = (ngx_event_t){.handler = ngx_weir_channel_step,
+                                  .data = channel,
+                                  .log = ngx_cycle->log,
+                                  .cancelable = 1}; /* does not delay the worker's shutdown */
     (void)ngx_cpystrn((u_char *)channel->host, (u_char *)host, sizeof(channel->host));
     channel->port = port;
     channel->state = OPENING;
@@ -367,16 +395,5 @@ void ngx_weir_channel_send(void *context, unsigned number)
 ngx_int_t ngx_weir_channels_make(ngx_weir_store_t *store, ngx_cycle_t *cycle)
 {
     store->channels = ngx_pcalloc(cycle->pool, WEIR__CHANNELS * sizeof(ngx_weir_channel_t));
-    if (store->channels == NULL)
-        return NGX_ERROR;
-    for (unsigned i = 0; i < WEIR__CHANNELS; i++) {
-        ngx_weir_channel_t *channel = &store->channels[i];
-        channel->store = store;
-        channel->number = i;
-        channel->step.handler = ngx_weir_channel_step;
-        channel->step.data = channel;
-        channel->step.log = cycle->log;
-        channel->step.cancelable = 1; /* does not delay the worker's shutdown */
-    }
-    return NGX_OK;
+    return store->channels ? NGX_OK : NGX_ERROR;
 }

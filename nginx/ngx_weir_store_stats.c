@@ -9,12 +9,13 @@
 #define ZONE    (256 * 1024)
 
 typedef struct {
-    ngx_pid_t pid; /* 0: free */
-    ngx_uint_t down;
-    ngx_int_t error;
+    ngx_pid_t pid;   /* 0: free */
+    ngx_uint_t down; /* servers that are unavailable to it */
+    ngx_int_t error; /* of the last of these */
 } ngx_weir_worker_state_t;
 
 struct ngx_weir_store_stats_s {
+    ngx_atomic_t outage; /* 1: it was logged that the store is unavailable, and not yet that it is available again */
     struct {
         ngx_atomic_t totals[NGX_WEIR_STORE_TOTALS];
         ngx_atomic_t failures[NGX_WEIR_STORE_REASONS];
@@ -61,10 +62,29 @@ static ngx_weir_worker_state_t *ngx_weir_store_stats_own(const ngx_weir_store_t 
     return own->pid == ngx_pid ? own : NULL;
 }
 
+static void ngx_weir_store_stats_states(const ngx_weir_store_t *store, ngx_weir_store_sum_t *sum)
+{
+    sum->workers = sum->down = 0;
+    sum->error = 0;
+    for (ngx_uint_t i = 0; i < BLOCKS; i++) {
+        for (ngx_uint_t j = 0; j < WORKERS; j++) {
+            const ngx_weir_worker_state_t *worker = &store->stats->blocks[i].workers[j];
+            sum->workers += worker->pid != 0;
+            sum->down += worker->pid != 0 && worker->down;
+            sum->error = worker->pid != 0 && worker->down ? (int)worker->error : sum->error;
+        }
+    }
+}
+
 void ngx_weir_store_stats_begin(ngx_weir_store_t *store)
 {
     store->stats = store->zone->data;
     store->stats->blocks[store->block].workers[ngx_worker % WORKERS] = (ngx_weir_worker_state_t){.pid = ngx_pid};
+    ngx_weir_store_sum_t sum;
+    ngx_weir_store_stats_states(store, &sum);
+    if (sum.down ==
+        0) /* after a reload, or the death of a worker: the one that logged an outage will not log its end */
+        store->stats->outage = 0;
 }
 
 void ngx_weir_store_stats_publish(ngx_weir_store_t *store)
@@ -72,6 +92,9 @@ void ngx_weir_store_stats_publish(ngx_weir_store_t *store)
     struct weir__client_stats stats;
     const uint64_t *now = &stats.requests;
     uint64_t *before = &store->published.requests;
+    ngx_weir_worker_state_t *own = ngx_weir_store_stats_own(store);
+    if (own)
+        own->down = store->down;
     weir__client_stats_read(store->client, &stats);
     for (ngx_uint_t i = 0; i < NGX_WEIR_STORE_TOTALS; i++) {
         if (now[i] != before[i])
@@ -116,31 +139,20 @@ void ngx_weir_store_stats_failed(ngx_weir_store_t *store, int error)
     (void)ngx_atomic_fetch_add(&store->stats->blocks[store->block].failures[reason], 1);
 }
 
-static void ngx_weir_store_stats_states(const ngx_weir_store_t *store, ngx_weir_store_sum_t *sum)
-{
-    sum->workers = sum->down = 0;
-    sum->error = 0;
-    for (ngx_uint_t i = 0; i < BLOCKS; i++) {
-        for (ngx_uint_t j = 0; j < WORKERS; j++) {
-            const ngx_weir_worker_state_t *worker = &store->stats->blocks[i].workers[j];
-            sum->workers += worker->pid != 0;
-            sum->down += worker->pid != 0 && worker->down;
-            sum->error = worker->pid != 0 && worker->down ? (int)worker->error : sum->error;
-        }
-    }
-}
-
 ngx_uint_t ngx_weir_store_stats_changed(ngx_weir_store_t *store, ngx_uint_t up, int error)
 {
     ngx_weir_worker_state_t *own = ngx_weir_store_stats_own(store);
-    ngx_weir_store_sum_t before, after;
+    ngx_weir_store_sum_t sum;
+    store->down += up ? -1 : 1;
     if (own == NULL)
         return 0;
-    ngx_weir_store_stats_states(store, &before);
-    own->error = error;
-    own->down = !up;
-    ngx_weir_store_stats_states(store, &after);
-    return (before.down == 0) != (after.down == 0);
+    own->down = store->down;
+    if (!up) {
+        own->error = error;
+        return ngx_atomic_cmp_set(&store->stats->outage, 0, 1);
+    }
+    ngx_weir_store_stats_states(store, &sum);
+    return sum.down == 0 && ngx_atomic_cmp_set(&store->stats->outage, 1, 0);
 }
 
 void ngx_weir_store_sum(const ngx_weir_store_t *store, ngx_weir_store_sum_t *sum)

@@ -20,6 +20,13 @@ reported SIGHUP
 "$weir" version | grep -qE '^weir [0-9]+\.[0-9]+\.[0-9]+$'
 fails 2 "$weir"
 fails 2 "$weir" nonsense
+for command in version help 'check --help'; do
+    # shellcheck disable=SC2086 # several words
+    if "$weir" $command >/dev/full 2>"$work/err"; then echo "$command: a full disk is no error"; exit 1; fi
+    reported 'standard output'
+done
+fails 1 "$weir" init --force /dev/full
+reported 'No space left'
 fails 2 "$weir" dump
 fails 2 "$weir" dump --nonsense
 fails 2 "$weir" demo --nonsense

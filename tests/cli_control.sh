@@ -201,6 +201,10 @@ fails 1 "$weir" rules validate "$db" "$rules/wide.yaml"
 reported "wide.yaml:3:42: error: a rule has no field \"kee\"; did you mean 'key'?"
 reported "wide.yaml: 2 errors"
 grep -qxF '      |                                             ^' "$work/err"
+# A character in a quoted line does not change the direction of the text.
+printf 'rules:\n  - name: a\n    limt: 1 # \342\200\256x\n' >direction.yaml
+fails 1 "$weir" rules validate "$db" direction.yaml
+reported '    3 |     limt: 1 # ?x'
 "$weir" lint "$rules/broken.yaml" 2>lint.err || true
 fails 1 "$weir" rules apply "$db" "$rules/broken.yaml"
 [ "$(head -n 1 lint.err)" = "$(head -n 1 "$work/err")" ]
@@ -253,7 +257,7 @@ fails 1 "$weir" rules apply "$db" none.yaml
 reported "No such file"
 mkdir empty
 fails 1 "$weir" rules apply "$db" empty
-reported "there is no *.yaml"
+reported "no *.yaml or *.yml"
 # Names that look like other paths, and text with control characters for the terminal.
 printf 'name: "a/../b?x=1#%%41"\nlimit: 1\nwindow: 1s\n' >odd.yaml
 "$weir" rules apply "$db" odd.yaml >/dev/null
@@ -298,7 +302,7 @@ reported "no rules service"
 fails 1 "$weir" queue stats
 reported "there is no queue in it"
 echo 'queue: on' >>weir.yaml
-"$weir" queue stats | grep -qx 'nothing waits, and nothing is dead'
+"$weir" queue stats | grep -qx 'the queue is empty'
 "$weir" queue list --state dead --file weir.yaml | grep -qx 'no requests'
 "$weir" queue list --json | json 'd == {"items": [], "next": None}'
 "$weir" queue stats --json | json 'd["waiting"] == 0 and d["oldest_s"] is None and d["rules"] == []'

@@ -32,13 +32,13 @@ reported "takes no value"
 
 # ---- lint: good rules ----
 "$weir" lint shop.yaml >"$work/out"
-grep -qE '^login +ip:\$\{client_ip\} +5 +1m +sliding_window_log +[0-9.]+ MB$' "$work/out"
+grep -qE '^login +ip:\$\{client_ip\} +5 +1m +sliding_window_log +[0-9]+MiB$' "$work/out"
 grep -qE '^user-api +user:\$\{user_id\} +10/tier +1h ' "$work/out"
 grep -qE '^user-api \(shadow\) ' "$work/out"
 grep -qE '^gone .* banned$' "$work/out"
 grep -qx 'shop.yaml: 5 rules, 1 of them in shadow; no warnings' "$work/out"
 grep -qx '2 token_bucket, 1 leaky_bucket, 1 sliding_window_log' "$work/out"
-grep -qE '^a million keys of each need [0-9.]+ MB$' "$work/out"
+grep -qE '^segment for a million keys of each: [0-9]+MiB; one of 64MiB holds [0-9]+ of each$' "$work/out"
 [ "$(wc -L <"$work/out")" -le 80 ]
 "$weir" lint - <shop.yaml | grep -q '^<stdin>: 5 rules'
 mkfifo "$work/pipe"
@@ -47,7 +47,8 @@ cat shop.yaml >"$work/pipe" &
 "$weir" lint many/20-own.yaml shop.yaml | grep -c 'rule' >/dev/null
 "$weir" lint --json shop.yaml | json 'd["ok"] and d["errors"] == [] and len(d["rules"]) == 5 and \
     d["rules"][0] == {**d["rules"][0], "name": "login", "key": "ip:${client_ip}", "limit": 5, "window_s": 60, "line": 9, \
-    "algorithm": "sliding_window_log", "dialect": "weir", "shadow": False, "by_tier": False} and d["rules"][2]["shadow"]'
+    "algorithm": "sliding_window_log", "dialect": "weir", "shadow": False, "by_tier": False} and d["rules"][2]["shadow"] and \
+    [r["consistency"] for r in d["rules"]] == ["strict", "eventual", "eventual", "eventual", "local"]'
 "$weir" lint --json many 2>/dev/null | json '[r["dialect"] for r in d["rules"]] == ["descriptors"] * 6 + ["weir"] and \
     d["rules"][0]["domain"] == "messages" and d["rules"][3]["limit"] == "unlimited"'
 python3 -c '
@@ -55,8 +56,11 @@ print("rules:")
 for i in range(10000): print(f"  - {{ name: r{i}, match: {{ path: /p{i} }}, limit: {i + 1}, window: 1h }}")' >"$work/10000.yaml"
 "$weir" lint "$work/10000.yaml" >"$work/out"
 grep -q '^and 9950 more (--all shows them)$' "$work/out"
-[ "$(wc -l <"$work/out")" -eq 56 ]
-[ "$("$weir" lint --all "$work/10000.yaml" | grep -c '^r[0-9]')" -eq 10000 ]
+grep -qE '^counts over all hosts, exchanged every 50 ms: r0, r1, .* and 9[0-9]+ more$' "$work/out"
+[ "$(wc -l <"$work/out")" -eq 57 ]
+"$weir" lint --all "$work/10000.yaml" >"$work/out"
+[ "$(grep -c '^r[0-9]' "$work/out")" -eq 10000 ]
+tail -n 1 "$work/out" | grep -q ', r9999$'
 
 # ---- lint: invalid rules ----
 fails 1 "$weir" lint wide.yaml
@@ -76,6 +80,7 @@ set +e
 set -e
 json 'd["ok"] is False and d["rules"] == [] and [(e["line"], e["column"], e["severity"], e["suggestion"]) \
     for e in d["errors"]] == [(2, 39, "error", "key"), (3, 42, "error", "key")]' <"$work/out"
+"$weir" check --rules shop.yaml 'http://user:p@ss@@shop.example/x' | grep -q '^GET /x of shop.example at '
 printf 'rules:\n  - name:\ttabs\t\n    limit: 1\n    window:\t1m\n    kee: x\n' >"$work/tabs.yaml"
 fails 1 "$weir" lint "$work/tabs.yaml"
 python3 -c 'print("rules:\n  - { name: a, limit: 1, window: 1m, response: { message: \"" + "x" * 3000 + "\" }, kee: 1 }")' >"$work/long.yaml"
@@ -254,6 +259,11 @@ on_segment --take -n 4 | json 'd["remaining"] == 6 and not d["dry_run"]'
 on_segment | json 'd["remaining"] == 5'
 "$weir" check --rules shop.yaml --segment "$work/segment" -n 2 -A user_id=1 /api/x | grep -q 'dry run'
 on_segment --at "$(date -d '+1 day' +%s)" | json 'd["remaining"] == 9'
+on_segment --at "$(date +%s)" | json 'd["remaining"] >= 5' # that second began up to a second ago
+for past in 2026-01-02T03:04:05Z "$(date -d '-1 minute' +%s)"; do
+    wrong 'in the past, and a segment has only the counters of now; leave out --at, or leave out --segment' \
+        --segment "$work/segment" --at "$past" /
+done
 fails 1 "$weir" check --rules shop.yaml --segment "$work/none" /
 reported 'no segment at this path'
 fails 1 "$weir" check --rules shop.yaml --segment shop.yaml /
@@ -316,6 +326,14 @@ reported "real.conf:1: warning: the proxies send the client's address in X-Real-
 printf 'real_ip_header x-forwarded-for;\n' >>"$work/real.conf"
 "$weir" convert "$work/real.conf" >"$work/out" 2>"$work/err"
 if grep -q X-Real-IP "$work/err"; then cat "$work/err"; exit 1; fi
+# A quote in a name stays in its text.
+printf 'limit_req_zone $uri zone=z:1m rate=1r/s;\nserver { server_name .it\047s.example; limit_req zone=z; }\n' >"$work/quote.conf"
+"$weir" convert "$work/quote.conf" | grep -qxF "      host: ['it''s.example', '*.it''s.example']"
+# A line break of Unicode does not end a comment.
+printf 'limit_req_zone $uri zone=z:1m rate=1r/s;\nlimit_req zone=z "\342\200\250rules: []";\n' >"$work/break.conf"
+"$weir" convert "$work/break.conf" >"$work/converted.yaml"
+"$weir" lint --strict "$work/converted.yaml" >"$work/out"
+grep -q '^  # .*:2: limit_req zone=z ?rules: \[\]$' "$work/converted.yaml"
 # As in nginx, omitting a part of the key does not bypass the limit, and a dry run does not deny.
 converted -n 2 /x | json 'd["allowed"] == 1'
 printf 'limit_req_zone $arg_a zone=z:1m rate=1r/s;\nlimit_req zone=z;\nlimit_req_status 503;\nlimit_req_dry_run on;\n' >"$work/snippet.conf"
@@ -350,6 +368,27 @@ plays /api/items | grep -qF '(the request lacks an attribute of the key, free)'
 plays --repeat 6 POST /login | grep -qx '5 allowed, 1 denied'
 plays --repeat 200 /healthz | grep -qx '200 allowed, 0 denied'
 
+# ---- plans by key ----
+mkdir "$work/plans"
+cat >"$work/plans/rules.yaml" <<'END'
+identity: { api_key: header:X-API-Key, tier: { from: api_key, file: plans.csv, default: free } }
+rules: [ { name: api, key: "${api_key}", limit: { free: 2, pro: 4, default: 1 }, window: 1m } ]
+END
+fails 1 "$weir" lint "$work/plans/rules.yaml"
+reported "rules.yaml:1:69: error: $work/plans/plans.csv cannot be read: No such file or directory"
+printf 'api_key,tier\nk-acme,pro\n' >"$work/plans/plans.csv"
+(cd "$work/plans" && "$weir" lint --strict rules.yaml | grep -q ': 1 rule; no warnings')
+by_key() { "$weir" check --rules "$work/plans/$1.yaml" -H "X-API-Key: $2" --repeat 5 / | grep ' denied$'; }
+[ "$(by_key rules k-acme)" = '4 allowed, 1 denied' ]
+[ "$(by_key rules k-other)" = '2 allowed, 3 denied' ]
+{ printf 'gateway: { listen: 1, upstreams: ["http://127.0.0.1:9"] }\n' && cat "$work/plans/rules.yaml"; } >"$work/plans/weir.yaml"
+[ "$(cd / && by_key weir k-acme)" = '4 allowed, 1 denied' ] # relative to weir.yaml
+printf 'k-acme,pro\nk-acme,free\n' >"$work/plans/plans.csv"
+for file in rules weir; do
+    fails 1 "$weir" lint "$work/plans/$file.yaml"
+    reported "$work/plans/plans.csv:2:1: error: this key is here a second time: it is already on line 1"
+done
+
 # ---- a weir.yaml instead of rules ----
 mkdir "$work/host" "$work/host/rules.d"
 cd "$work/host"
@@ -373,6 +412,42 @@ cp "$OLDPWD/shop.yaml" rules.d/
 printf '%s\n' 'gateway: { listen: 8080, upstreams: [http://127.0.0.1:9000] }' "segment: { path: $work/host/segment }" 'rules: rules.d' >weir.yaml
 "$weir" lint | grep -q '/rules.d: 5 rules'
 "$weir" lint --json weir.yaml | json 'd["ok"] and len(d["rules"]) == 5'
+# Warnings that depend on the host: its segment, and what sets attributes.
+cat >limited.yaml <<'END'
+gateway: { listen: 8080, upstreams: [http://127.0.0.1:9000] }
+rules:
+  - { name: user, key: "${user_id}", limit: { pro: 1000, default: 10 }, window: 1h, algorithm: sliding_window_log }
+END
+"$weir" lint limited.yaml >out 2>err
+grep -qF 'limited.yaml:3:26: warning: identity has no source of user_id: no request is limited by "user"; name one' err
+grep -qF 'limited.yaml:3:5: warning: identity has no source of tier: every request has the default limit of "user"' err
+grep -qF 'limited.yaml:3:5: warning: a segment of 64MiB holds 819 keys of "user" at their limit, of 4.6 kB each' err
+grep -qE '^user .* 1h +sliding_window_log +too many$' out
+grep -qx 'segment for a million keys of each: none is large enough; one of 64MiB holds 819 of each' out
+grep -qx 'limited.yaml: 1 rule; 3 warnings' out
+fails 1 "$weir" lint --strict limited.yaml
+(cat limited.yaml; echo 'identity: { user_id: header:X-User, tier: header:X-Plan }'; echo "segment: { size: 128MiB }") >fits.yaml
+"$weir" lint --strict fits.yaml | grep -q 'one of 128MiB holds 1638 of each$'
+(cat limited.yaml; echo 'service: { http: 127.0.0.1:8081 }') >both.yaml
+"$weir" lint both.yaml >out 2>err
+grep -qF 'identity has no source of user_id: unless a caller of the service passes it, no request is limited by "user"' err
+# As a rule file they may be an application's, which passes user_id and tier.
+tail -n 2 limited.yaml | "$weir" lint - 2>err | grep -q ': 1 rule; 1 warning$'
+echo 'identity: { api_key: header:X-API-Key }' | cat - limited.yaml | grep -v gateway | "$weir" lint - >out 2>err
+grep -qF 'identity has no source of user_id: unless the application, or weir_attribute in nginx, passes it, no request' err
+"$weir" lint --json weir.yaml | json 'd["ok"] and len(d["rules"]) == 5 and {r["consistency"] for r in d["rules"]} == {"local"}'
+# Over which hosts rules count: by the store, and by what it and the rules set.
+"$weir" lint | tail -n 1 | grep -qx 'counts on each host: every rule, as there is no store'
+cp weir.yaml with_store.yaml
+echo 'store: { url: "redis://127.0.0.1:1", sync_interval: 1.5s }' >>with_store.yaml
+"$weir" lint with_store.yaml | tail -n 2 >"$work/out"
+printf '%s\n' 'counts over all hosts, exact: login' 'counts over all hosts, exchanged every 1500 ms: user-api, user-api (shadow), slow' |
+    cmp - "$work/out"
+sed -i 's/sync_interval: 1.5s/consistency: local/' with_store.yaml
+"$weir" lint with_store.yaml | tail -n 1 | grep -qx 'counts on each host: login, user-api, user-api (shadow), slow'
+sed -i 's/consistency: local/consistency: lokal/' with_store.yaml
+fails 1 "$weir" lint with_store.yaml
+reported 'consistency must be local, eventual or strict, not "lokal"; did you mean '"'local'?"
 # With a rules service: the rules of the file until a set is published, then that set.
 echo "{ admin: 127.0.0.1:9091, state: $work/host/state, gateway: { listen: 8080, upstreams: [http://127.0.0.1:9000] }, rules: rules.d }" >served.yaml
 "$weir" lint served.yaml | grep -q '/rules.d: 5 rules'

@@ -51,7 +51,7 @@ typedef struct weir_rules weir_rules;
  * first, to `diagnose` (may be NULL); returns WEIR_ERULES if there was one.
  */
 WEIR_MUST_CHECK int weir_rules_load(const char *path, weir_diagnose *diagnose, void *context, weir_rules **rules);
-/* Reads from memory; `name` stands for the file in messages. */
+/* Reads from memory; `name` stands for the file in messages. Files that the rules name have absolute paths. */
 WEIR_MUST_CHECK int weir_rules_parse(const char *name, const char *text, size_t len, weir_diagnose *diagnose,
                                      void *context, weir_rules **rules);
 /* NULL is allowed. */
@@ -69,8 +69,9 @@ typedef struct weir_rule_info {
     int64_t window_ns;     /* 0 for calendar windows */
     bool by_tier;          /* there are others */
     bool shadow;           /* evaluated and counted, never enforced */
-    int64_t bytes_per_key; /* of a segment at 90 % full, for keys that use their whole limit, in the tier that needs
-                              most; 0: nothing is counted, and algorithm and window mean nothing */
+    int64_t bytes_per_key; /* of a segment's size, all that is set aside included, so that it is at most 90 % full, for
+                              keys that use their whole limit, in the tier that needs most; 0: nothing is counted, and
+                              algorithm and window mean nothing */
 } weir_rule_info;
 
 size_t weir_rules_count(const weir_rules *rules);
@@ -86,25 +87,30 @@ typedef struct weir_async weir_async;
 enum {
     WEIR_NO_WATCH = 1,   /* weir_check does not poll the rule files; only weir_reload does */
     WEIR_NO_CONNECT = 2, /* there is a store, and the caller sends the requests to it, see store.h */
-    WEIR_HIDE_KEYS = 4,  /* of hot keys only hashes are kept, not their texts */
+    WEIR_HIDE_KEYS = 4,  /* of hot keys and of denied keys and clients only hashes are kept, not their texts */
     WEIR_RULES_LATER = 8 /* weir_open does not read rules_path: there are no rules until weir_reload does */
 };
 
-/* How the counters of several hosts agree; docs/rules.md. Without a store, all are local. */
-enum weir_consistency { WEIR_LOCAL = 0, WEIR_EVENTUAL, WEIR_STRICT };
+/*
+ * How the counters of several hosts agree; docs/rules.md. Without a store, all are local. WEIR_PER_ALGORITHM is a
+ * default only, and that of weir serve and nginx: token and leaky buckets are eventual (strict without a ledger), all
+ * others strict.
+ */
+enum weir_consistency { WEIR_LOCAL = 0, WEIR_EVENTUAL, WEIR_STRICT, WEIR_PER_ALGORITHM };
 
 typedef struct weir_options {
     weir_segment *attached;       /* an open segment, which stays the caller's; or NULL and: */
     weir_segment_options segment; /* what to open; closed by weir_close */
     const char *rules_path;       /* a file or a directory, watched; or NULL and: */
-    const char *rules_text;       /* the rules themselves */
+    const char *rules_text;       /* the rules themselves; files that they name have absolute paths */
     weir_diagnose *diagnose;      /* receives diagnostics of the rules, now and at each reload; may be NULL */
     void *diagnose_context;
     int flags;
     const char *store; /* the URL of a store that hosts share, or NULL; docs/store.md. weir_check sends requests to it
                           and waits. Needs the store library: see weir_store_use */
     enum weir_consistency
-        default_consistency; /* of rules without one, such as all of the descriptor dialect; with a store */
+        default_consistency; /* of rules without one, such as all of the descriptor dialect; with a store. 0: they
+                                count on each host. With WEIR_EVENTUAL, concurrency and limits of requests are strict */
     /*
      * With a store: the delta ledger of rules of `consistency: eventual`, which weir agent sends to the store. A file,
      * by convention the segment's path and ".ledger"; created with segment.mode when the first such rule is loaded. "":
@@ -125,6 +131,13 @@ typedef struct weir_options {
      * anonymous memory. NULL: none, and limits are not scaled. If it cannot be opened, that is reported to `diagnose`.
      */
     const char *load;
+    /*
+     * The ring of recent denials, for weir why (docs/statistics.md): a file, by convention the segment's path and
+     * ".denials", created with segment.mode. "": anonymous memory. NULL: none. If it cannot be opened, that is reported
+     * to `diagnose`, and no denials are recorded.
+     */
+    const char *denial_ring;
+    uint64_t denial_bytes; /* of a new one: 640 a denied key. 0: 1 MiB */
 } weir_options;
 
 WEIR_MUST_CHECK int weir_open(const weir_options *options, weir **engine);
@@ -186,7 +199,7 @@ static inline size_t weir_permits_size(const weir_permits *permits)
 }
 
 typedef struct weir_query {
-    weir_lookup *lookup; /* called for the attributes that the rules need, and no others; or NULL and: */
+    weir_lookup *lookup; /* called for the attributes that the rules and the record of a denial need; or NULL and: */
     void *lookup_context;
     /*
      * One of each name. Refuse or join several lines of a header (by ", ", cookies by "; "), whichever way the values

@@ -59,8 +59,8 @@ WEIR_MUST_CHECK int weir_check_descriptors_begin(weir *engine, const weir_descri
 /*
  * The asynchronous forms of weir_key_state, weir_key_reset and weir_key_settle, which send requests by themselves only
  * with an engine that has connections: begin (1: the request must be sent), send, finish with the replies. Without
- * replies a state is that of the host alone (with outcome->error), and the others fail with the store's error. Blocks
- * are local to each host and need no store.
+ * replies a state is that of the host alone (with outcome->error), and the others fail with the store's error. Finish
+ * without an async is the synchronous form. Blocks are local to each host and need no store.
  */
 WEIR_MUST_CHECK int weir_key_state_begin(weir *engine, const char *rule, const void *key, size_t len, weir_time now,
                                          weir_async *async);
@@ -79,7 +79,7 @@ WEIR_MUST_CHECK int weir_key_settle_finish(weir *engine, const weir_taken *taken
  * The asynchronous forms of weir_permits_release and weir_permits_renew, for permits->names_len other than 0.
  * `in_flight`: the request certainly still runs, so a permit that the store does not know any more is taken again if
  * there is room; if there is none, it stays in `permits` and WEIR_ELEASE is returned. Otherwise permits that have ended
- * are removed from `permits`.
+ * are removed from `permits`. Finish without an async is the synchronous form, for requests that are in flight.
  */
 WEIR_MUST_CHECK int weir_permits_release_begin(weir *engine, const weir_permits *permits, weir_async *async);
 WEIR_MUST_CHECK int weir_permits_release_finish(weir *engine, weir_permits *permits, weir_async *async);

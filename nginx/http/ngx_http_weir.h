@@ -31,6 +31,7 @@
 #include "ngx_weir.h"
 #include "ngx_weir_store.h"
 #include "base/sha256.h"
+#include "base/text.h"
 #include "services/http/api.h"
 
 /* Hidden: not for other modules. */
@@ -179,7 +180,9 @@ void ngx_http_weir_trim(ngx_str_t *value);
  */
 ngx_int_t ngx_http_weir_header(ngx_http_request_t *r, const char *name, size_t len, ngx_str_t *value);
 /* A header to which each proxy or the browser adds lines: X-Forwarded-For, Forwarded, Cookie. Others have one value. */
-ngx_uint_t ngx_http_weir_is_list(const char *name, size_t len);
+bool ngx_http_weir_is_list(const char *name, size_t len);
+/* The content type of the request without parameters; data NULL: none. */
+weir_text ngx_http_weir_media_type(ngx_http_request_t *r);
 
 /* ---- Waiting ---- */
 

@@ -63,14 +63,11 @@ static void ngx_http_weir_expire(ngx_event_t *event)
     ngx_http_weir_main_conf_t *mcf = event->data;
     if (ngx_exiting)
         return;
-    ngx_weir_wait_t *wait = mcf->store ? ngx_weir_wait_new(mcf->store) : NULL;
+    ngx_weir_wait_t *wait = ngx_weir_wait_new(mcf->store);
     api->async = wait ? wait->async : NULL;
     api->store_replied = false;
     (void)weir__api_expire(api);
-    if (wait && weir_async_request(wait->async)->op_count > 0)
-        ngx_weir_wait_detached(wait);
-    else if (wait)
-        ngx_weir_wait_end(wait);
+    ngx_weir_wait_detached(wait);
     ngx_add_timer(event, SCAN_MS);
 }
 
@@ -147,20 +144,12 @@ static ngx_int_t ngx_http_weir_api_allow(ngx_http_request_t *r, unsigned allowed
 }
 
 /* No content type, application/json, or a +json type. */
-static ngx_uint_t ngx_http_weir_api_is_json(ngx_http_request_t *r)
+static bool ngx_http_weir_api_is_json(ngx_http_request_t *r)
 {
-    static u_char json[] = "application/json";
-    const size_t len = sizeof(json) - 1;
-    if (r->headers_in.content_type == NULL)
-        return 1;
-    ngx_str_t type = r->headers_in.content_type->value;
-    u_char *end = ngx_strlchr(type.data, type.data + type.len, ';');
-    type.len = end ? (size_t)(end - type.data) : type.len;
-    while (type.len && type.data[type.len - 1] == ' ')
-        type.len--;
-    if (type.len == len && ngx_strncasecmp(type.data, json, len) == 0)
-        return 1;
-    return type.len > 5 && ngx_strncasecmp(type.data + type.len - 5, (u_char *)"+json", 5) == 0;
+    weir_text type = ngx_http_weir_media_type(r), json = WEIR__TEXT("+json");
+    if (type.data == NULL || weir__text_equal_nocase(type, WEIR__TEXT("application/json")))
+        return true;
+    return type.len > json.len && weir__text_equal_nocase((weir_text){type.data + type.len - json.len, json.len}, json);
 }
 
 /* ---- The call ---- */
@@ -236,11 +225,10 @@ static void ngx_http_weir_api_call(ngx_http_request_t *r, ngx_str_t *given)
  * gets the API's own error. The buffer is in the request's context of the filter module, which has no other use for it.
  */
 
-static void ngx_http_weir_api_too_large(ngx_http_request_t *r)
+static ngx_int_t ngx_http_weir_api_too_large(ngx_http_request_t *r)
 {
     r->keepalive = 0;
-    ngx_http_finalize_request(
-        r, ngx_http_weir_refuse(r, NGX_HTTP_REQUEST_ENTITY_TOO_LARGE, "too_large", "the body is longer than 1 MiB"));
+    return ngx_http_weir_refuse(r, NGX_HTTP_REQUEST_ENTITY_TOO_LARGE, "too_large", "the body is longer than 1 MiB");
 }
 
 static void ngx_http_weir_body_free(void *data)
@@ -255,7 +243,7 @@ static void ngx_http_weir_body_read(ngx_http_request_t *r)
         for (ngx_chain_t *link = r->request_body->bufs; link; link = link->next) {
             size_t len = (size_t)(link->buf->last - link->buf->pos);
             if (len > WEIR__API_BODY_MAX - body->len) {
-                ngx_http_weir_api_too_large(r);
+                ngx_http_finalize_request(r, ngx_http_weir_api_too_large(r));
                 return;
             }
             weir__buffer_add(body, link->buf->pos, len);
@@ -290,7 +278,7 @@ static void ngx_http_weir_body_begin(ngx_http_request_t *r)
     if (!r->reading_body && bufs && bufs->next == NULL && !bufs->buf->in_file) {
         ngx_str_t complete = {(size_t)(bufs->buf->last - bufs->buf->pos), bufs->buf->pos};
         if (complete.len > WEIR__API_BODY_MAX)
-            ngx_http_weir_api_too_large(r);
+            ngx_http_finalize_request(r, ngx_http_weir_api_too_large(r));
         else
             ngx_http_weir_api_call(r, &complete);
         return;
@@ -325,10 +313,8 @@ ngx_int_t ngx_http_weir_api_handler(ngx_http_request_t *r)
     if (!ngx_http_weir_api_is_json(r))
         return ngx_http_weir_refuse(r, NGX_HTTP_UNSUPPORTED_MEDIA_TYPE, "not_json",
                                     "the body must be JSON: Content-Type: application/json");
-    if (r->headers_in.content_length_n > (off_t)WEIR__API_BODY_MAX) {
-        r->keepalive = 0;
-        return ngx_http_weir_refuse(r, NGX_HTTP_REQUEST_ENTITY_TOO_LARGE, "too_large", "the body is longer than 1 MiB");
-    }
+    if (r->headers_in.content_length_n > (off_t)WEIR__API_BODY_MAX)
+        return ngx_http_weir_api_too_large(r);
     r->request_body_no_buffering = 1;
     rc = ngx_http_read_client_request_body(r, ngx_http_weir_body_begin);
     return rc >= NGX_HTTP_SPECIAL_RESPONSE ? rc : NGX_DONE;

@@ -18,10 +18,8 @@ typedef struct {
     ngx_uint_t several; /* a header that a rule reads has several lines */
 } ngx_http_weir_forwarded_t;
 
-/*
- * Reads the headers of a family. The number of their lines; 4 for a header with several lines, which is more than
- * allowed.
- */
+/* Reads the headers of a family. Returns the number of their lines; a header with several lines counts as 4, which is
+ * more than the caller allows. */
 static ngx_uint_t ngx_http_weir_forwarded_read(ngx_http_request_t *r, ngx_uint_t family,
                                                ngx_http_weir_forwarded_t *forwarded)
 {
@@ -80,14 +78,15 @@ static bool ngx_http_weir_forwarded_lookup(void *context, enum weir_attribute_ki
         found = forwarded->host;
         break;
     case WEIR_ATTR_HEADER:
-        if (name.len == 12 && ngx_memcmp(name.data, "x-weir-token", 12) == 0)
+        if (weir__text_is(name, "x-weir-token"))
             return false; /* the proxy's, not the client's */
-        if (name.len == 15 && ngx_memcmp(name.data, "x-forwarded-for", 15) == 0) {
+        if (weir__text_is(name, "x-forwarded-for")) {
             found = forwarded->forwarded_for;
             break;
         }
+        /* X-Request-ID is read to record a denial, which must not become an error. */
         forwarded->several |= ngx_http_weir_header(forwarded->r, name.data, name.len, &found) == NGX_DONE &&
-                              !ngx_http_weir_is_list(name.data, name.len);
+                              !ngx_http_weir_is_list(name.data, name.len) && !weir__text_is(name, "x-request-id");
         break;
     case WEIR_ATTR_NAMED:
         return forwarded->own_lookup(forwarded->r, kind, name, value);
@@ -140,12 +139,10 @@ static ngx_uint_t ngx_http_weir_is_loopback(const struct sockaddr *peer)
 {
     if (peer->sa_family == AF_INET)
         return *(const u_char *)&((const struct sockaddr_in *)peer)->sin_addr == 127;
-#if (NGX_HAVE_INET6)
     if (peer->sa_family == AF_INET6) {
         const struct in6_addr *address = &((const struct sockaddr_in6 *)peer)->sin6_addr;
         return IN6_IS_ADDR_LOOPBACK(address) || (IN6_IS_ADDR_V4MAPPED(address) && address->s6_addr[12] == 127);
     }
-#endif
     return 0;
 }
 
@@ -205,11 +202,9 @@ static ngx_int_t ngx_http_weir_auth_admit(ngx_http_request_t *r, const ngx_http_
 
 static ngx_int_t ngx_http_weir_auth_pass(ngx_http_request_t *r)
 {
-    static ngx_str_t type = ngx_string("text/plain");
-    ngx_http_complex_value_t value;
-    ngx_memzero(&value, sizeof(value));
-    value.value.data = (u_char *)"";
-    return ngx_http_send_response(r, NGX_HTTP_OK, &type, &value);
+    r->headers_out.status = NGX_HTTP_OK;
+    ngx_http_weir_set_type(r, "text/plain");
+    return ngx_http_weir_send(r, "", 0, NULL);
 }
 
 static void ngx_http_weir_auth_again(ngx_http_request_t *r, ngx_str_t *body)

@@ -67,13 +67,19 @@ ngx_int_t ngx_http_weir_header(ngx_http_request_t *r, const char *name, size_t l
     return count > 1 ? NGX_DONE : NGX_OK;
 }
 
-ngx_uint_t ngx_http_weir_is_list(const char *name, size_t len)
+bool ngx_http_weir_is_list(const char *name, size_t len)
 {
-    static const ngx_str_t lists[] = {ngx_string("x-forwarded-for"), ngx_string("forwarded"), ngx_string("cookie")};
-    for (ngx_uint_t i = 0; i < sizeof(lists) / sizeof(lists[0]); i++)
-        if (lists[i].len == len && ngx_memcmp(lists[i].data, name, len) == 0)
-            return 1;
-    return 0;
+    weir_text given = {name, len};
+    return weir__text_is(given, "x-forwarded-for") || weir__text_is(given, "forwarded") ||
+           weir__text_is(given, "cookie");
+}
+
+weir_text ngx_http_weir_media_type(ngx_http_request_t *r)
+{
+    if (r->headers_in.content_type == NULL)
+        return (weir_text){NULL, 0};
+    weir_text value = {(const char *)r->headers_in.content_type->value.data, r->headers_in.content_type->value.len};
+    return weir__text_trim(weir__text_cut(&value, ';'));
 }
 
 /*
@@ -160,12 +166,10 @@ static void ngx_http_weir_peer(ngx_http_request_t *r, weir_query *query)
         query->peer = (const uint8_t *)&((const struct sockaddr_in *)address)->sin_addr;
         query->peer_len = 4;
     }
-#if (NGX_HAVE_INET6)
     if (address->sa_family == AF_INET6) {
         query->peer = (const uint8_t *)&((const struct sockaddr_in6 *)address)->sin6_addr;
         query->peer_len = 16;
     }
-#endif
 }
 
 __attribute__((hot)) void ngx_http_weir_describe(ngx_http_request_t *r, weir_query *query)

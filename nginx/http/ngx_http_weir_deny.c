@@ -48,17 +48,10 @@ ngx_int_t ngx_http_weir_send(ngx_http_request_t *r, const void *body, size_t len
 const char *ngx_http_weir_grpc_type(ngx_http_request_t *r)
 {
     static const char *const types[] = {"application/grpc-web-text", "application/grpc-web", "application/grpc"};
-    ngx_str_t type;
-    if (r->headers_in.content_type == NULL)
-        return NULL;
-    type = r->headers_in.content_type->value;
-    for (ngx_uint_t i = 0; i < sizeof(types) / sizeof(types[0]); i++) {
-        size_t len = ngx_strlen(types[i]);
-        if (type.len < len || ngx_strncasecmp(type.data, (u_char *)types[i], len) != 0)
-            continue;
-        if (type.len == len || type.data[len] == '+' || type.data[len] == ';' || type.data[len] == ' ')
+    weir_text type = ngx_http_weir_media_type(r), name = weir__text_cut(&type, '+'); /* without +proto, +json … */
+    for (ngx_uint_t i = 0; i < sizeof(types) / sizeof(types[0]); i++)
+        if (weir__text_equal_nocase(name, weir__text_of(types[i])))
             return types[i];
-    }
     return NULL;
 }
 
@@ -145,38 +138,31 @@ static ngx_int_t ngx_http_weir_deny_grpc(ngx_http_request_t *r, const weir_resul
 
 /* ---- Which body ---- */
 
-/* True if a media type's name ends here. */
-static ngx_uint_t ngx_http_weir_ends_name(const u_char *at, const u_char *last)
+/* True if the parameters of a media type contain q=0, 0.0 and so on: not acceptable. */
+static bool ngx_http_weir_refused(weir_text parameters)
 {
-    return at == last || *at == ',' || *at == ';' || *at == ' ' || *at == '\t';
-}
-
-/* True if the parameters up to the next comma contain q=0, 0.0 and so on: not acceptable. */
-static ngx_uint_t ngx_http_weir_refused(const u_char *at, const u_char *last)
-{
-    for (; at < last && *at != ','; at++) {
-        if ((*at != 'q' && *at != 'Q') || last - at < 3 || at[1] != '=' || (at[-1] != ';' && at[-1] != ' '))
-            continue;
-        for (at += 2; at < last && (*at == '0' || *at == '.'); at++)
-            ;
-        return at == last || *at == ',' || *at == ';' || *at == ' ';
+    while (parameters.len) {
+        weir_text one = weir__text_trim(weir__text_cut(&parameters, ';'));
+        if (one.len > 2 && weir__lower(one.data[0]) == 'q' && one.data[1] == '=')
+            return strspn(one.data + 2, "0.") >= one.len - 2;
     }
-    return 0;
+    return false;
 }
 
-static ngx_uint_t ngx_http_weir_accepts_problem(ngx_http_request_t *r)
+static bool ngx_http_weir_accepts_problem(ngx_http_request_t *r)
 {
-    static u_char problem[] = "application/problem+json";
-    const size_t len = sizeof(problem) - 1;
     ngx_str_t accept;
     ngx_int_t rc = ngx_http_weir_header(r, "accept", 6, &accept);
     if (rc != NGX_OK && rc != NGX_DONE)
-        return 0;
-    const u_char *last = accept.data + accept.len;
-    for (u_char *at = accept.data; (size_t)(last - at) >= len; at++)
-        if (ngx_strncasecmp(at, problem, len) == 0 && ngx_http_weir_ends_name(at + len, last))
-            return !ngx_http_weir_refused(at + len, last);
-    return 0;
+        return false;
+    weir_text list = {(const char *)accept.data, accept.len};
+    while (list.len) {
+        weir_text parameters = weir__text_cut(&list, ',');
+        weir_text type = weir__text_trim(weir__text_cut(&parameters, ';'));
+        if (weir__text_equal_nocase(type, WEIR__TEXT("application/problem+json")))
+            return !ngx_http_weir_refused(parameters);
+    }
+    return false;
 }
 
 /* ---- Sending ---- */

@@ -151,22 +151,17 @@ char *ngx_http_weir_log_denied(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
         return NGX_CONF_ERROR;
     lcf->log->rate = 100;
     for (ngx_uint_t i = 2; i < cf->args->nelts; i++) {
-        if (ngx_strncmp(value[i].data, "rate=", 5) == 0) {
-            ngx_int_t rate = ngx_atoi(value[i].data + 5, value[i].len - 5);
-            if (rate > 0) {
-                lcf->log->rate = (ngx_uint_t)rate;
-                continue;
-            }
-        } else if (ngx_strcmp(value[i].data, "hash") == 0) {
+        ngx_str_t rest = {value[i].len - ngx_min(value[i].len, 5), value[i].data + ngx_min(value[i].len, 5)};
+        ngx_int_t rate = ngx_strncmp(value[i].data, "rate=", 5) == 0 ? ngx_atoi(rest.data, rest.len) : 0;
+        if (rate > 0) {
+            lcf->log->rate = (ngx_uint_t)rate;
+        } else if (ngx_strcmp(value[i].data, "hash") == 0 || ngx_strncmp(value[i].data, "hash=", 5) == 0) {
             lcf->log->hash = 1;
-            continue;
-        } else if (ngx_strncmp(value[i].data, "hash=", 5) == 0) {
-            lcf->log->hash = 1;
-            lcf->log->salt.data = value[i].data + 5;
-            lcf->log->salt.len = value[i].len - 5;
-            continue;
+            ((ngx_http_weir_main_conf_t *)ngx_http_conf_get_module_main_conf(cf, ngx_http_weir_module))->hash_keys = 1;
+            lcf->log->salt = rest;
+        } else {
+            return ngx_weir_invalid(cf, cmd, "parameter", &value[i], "rate=100, hash or hash=SALT");
         }
-        return ngx_weir_invalid(cf, cmd, "parameter", &value[i], "rate=100, hash or hash=SALT");
     }
     return ngx_http_weir_log_open(cf, value[1], NGX_HTTP_WEIR_LOG_DENIED, &lcf->log->to) == NGX_OK ? NGX_CONF_OK
                                                                                                    : NGX_CONF_ERROR;
@@ -179,12 +174,10 @@ static ngx_uint_t ngx_http_weir_log_sample(ngx_http_weir_log_t *log)
         log->second = ngx_time();
         log->written = 0;
     }
-    if (log->written < log->rate) {
-        log->written++;
-        return 1;
-    }
-    log->skipped++;
-    return 0;
+    ngx_uint_t within = log->written < log->rate;
+    log->written += within;
+    log->skipped += !within;
+    return within;
 }
 
 /* Adds a member, whose value is cut to `max` bytes. */
@@ -260,38 +253,29 @@ typedef struct {
     ngx_int_t variable; /* NGX_CONF_UNSET: none */
 } ngx_http_weir_log_part_t;
 
-static size_t ngx_http_weir_name_len(const u_char *at, const u_char *last)
-{
-    size_t len = 0;
-    while (at + len < last && (at[len] == '_' || (at[len] >= '0' && at[len] <= '9') ||
-                               (ngx_tolower(at[len]) >= 'a' && ngx_tolower(at[len]) <= 'z')))
-        len++;
-    return len;
-}
-
 static ngx_int_t ngx_http_weir_access_log_parse(ngx_conf_t *cf, ngx_str_t format, ngx_array_t *fields)
 {
-    u_char *at = format.data, *last = format.data + format.len;
-    while (at < last) {
-        u_char *dollar = ngx_strlchr(at, last, '$');
-        u_char *end = dollar ? dollar : last;
-        size_t len = dollar ? ngx_http_weir_name_len(dollar + 1, last) : 0;
+    static const char names[] = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz";
+    const char *at = (const char *)format.data; /* nginx ends the words of a directive with a zero byte */
+    while (*at) {
         ngx_http_weir_log_part_t *part = ngx_array_push(fields);
         if (part == NULL)
             return NGX_ERROR;
-        part->text = (ngx_str_t){(size_t)(end - at), at};
+        part->text = (ngx_str_t){strcspn(at, "$"), (u_char *)at};
         part->variable = NGX_CONF_UNSET;
-        if (dollar && len == 0) {
+        at += part->text.len;
+        if (*at == '\0')
+            return NGX_OK;
+        at++;
+        ngx_str_t name = {strspn(at, names), (u_char *)at};
+        if (name.len == 0) {
             ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "a \"$\" without a variable's name in \"%V\"", &format);
             return NGX_ERROR;
         }
-        if (dollar) {
-            ngx_str_t name = {len, dollar + 1};
-            part->variable = ngx_http_get_variable_index(cf, &name);
-            if (part->variable == NGX_ERROR)
-                return NGX_ERROR;
-        }
-        at = end + (dollar ? len + 1 : 0);
+        part->variable = ngx_http_get_variable_index(cf, &name);
+        if (part->variable == NGX_ERROR)
+            return NGX_ERROR;
+        at += name.len;
     }
     return NGX_OK;
 }

@@ -78,20 +78,16 @@ char *ngx_http_weir_api_token(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 
 /* ---- The caller ---- */
 
-static ngx_uint_t ngx_http_weir_bearer(ngx_http_request_t *r, ngx_str_t *token)
+static bool ngx_http_weir_bearer(ngx_http_request_t *r, ngx_str_t *token)
 {
-    static u_char scheme[] = "Bearer ";
-    const size_t len = sizeof(scheme) - 1;
     if (r->headers_in.authorization == NULL)
-        return 0;
-    *token = r->headers_in.authorization->value;
-    ngx_http_weir_trim(token);
-    if (token->len <= len || ngx_strncasecmp(token->data, scheme, len) != 0)
-        return 0;
-    token->data += len;
-    token->len -= len;
-    ngx_http_weir_trim(token);
-    return 1;
+        return false;
+    ngx_str_t *header = &r->headers_in.authorization->value;
+    weir_text value = weir__text_trim((weir_text){(const char *)header->data, header->len});
+    weir_text scheme = weir__text_cut(&value, ' ');
+    value = weir__text_trim(value);
+    *token = (ngx_str_t){value.len, (u_char *)value.data};
+    return value.len > 0 && weir__text_equal_nocase(scheme, WEIR__TEXT("Bearer"));
 }
 
 ngx_uint_t ngx_http_weir_api_caller(ngx_http_request_t *r, ngx_uint_t bearer)
@@ -149,11 +145,7 @@ static void *ngx_http_weir_pool_data(ngx_pool_t *pool, ngx_pool_cleanup_pt handl
 
 static ngx_pool_t *ngx_http_weir_connection_pool(const ngx_http_request_t *r)
 {
-#if (NGX_HTTP_V2)
-    if (r->stream)
-        return r->stream->connection->connection->pool;
-#endif
-    return r->connection->pool;
+    return r->stream ? r->stream->connection->connection->pool : r->connection->pool;
 }
 
 static void ngx_http_weir_checked(ngx_http_request_t *r, ngx_uint_t right)

@@ -5,35 +5,14 @@
 
 /* ---- Directives ---- */
 
-static void ngx_http_weir_want_engine(ngx_conf_t *cf)
-{
-    ngx_http_weir_main_conf_t *mcf = ngx_http_conf_get_module_main_conf(cf, ngx_http_weir_module);
-    mcf->wanted = 1;
-}
-
 /* Sets the content handler of the location that is being configured, and marks the engine as needed. */
 static char *ngx_http_weir_set_handler(ngx_conf_t *cf, ngx_http_handler_pt handler)
 {
     ngx_http_core_loc_conf_t *clcf = ngx_http_conf_get_module_loc_conf(cf, ngx_http_core_module);
+    ngx_http_weir_main_conf_t *mcf = ngx_http_conf_get_module_main_conf(cf, ngx_http_weir_module);
     clcf->handler = handler;
-    ngx_http_weir_want_engine(cf);
+    mcf->wanted = 1;
     return NGX_CONF_OK;
-}
-
-/* `weir on|off|dry_run` */
-static char *ngx_http_weir_mode(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
-{
-    static ngx_conf_enum_t modes[] = {{ngx_string("off"), NGX_HTTP_WEIR_OFF},
-                                      {ngx_string("on"), NGX_HTTP_WEIR_ON},
-                                      {ngx_string("dry_run"), NGX_HTTP_WEIR_DRY_RUN},
-                                      {ngx_null_string, 0}};
-    ngx_command_t slot = *cmd;
-    slot.offset = offsetof(ngx_http_weir_loc_conf_t, mode);
-    slot.post = modes;
-    char *result = ngx_conf_set_enum_slot(cf, &slot, conf);
-    if (result == NGX_CONF_OK && ((ngx_http_weir_loc_conf_t *)conf)->mode != NGX_HTTP_WEIR_OFF)
-        ngx_http_weir_want_engine(cf);
-    return result;
 }
 
 static char *ngx_http_weir_compile(ngx_conf_t *cf, ngx_str_t *text, ngx_http_complex_value_t *value)
@@ -51,24 +30,17 @@ static char *ngx_http_weir_cost(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 {
     ngx_http_weir_loc_conf_t *lcf = conf;
     ngx_str_t *value = cf->args->elts;
-    if (lcf->cost != NGX_CONF_UNSET_PTR)
-        return "is duplicate";
-    lcf->cost = ngx_palloc(cf->pool, sizeof(ngx_http_complex_value_t));
-    if (lcf->cost == NULL || ngx_http_weir_compile(cf, &value[1], lcf->cost) != NGX_CONF_OK)
-        return NGX_CONF_ERROR;
-    if (lcf->cost->lengths == NULL && ngx_atoof(value[1].data, value[1].len) == NGX_ERROR)
+    char *result = ngx_http_set_complex_value_slot(cf, cmd, conf);
+    if (result == NGX_CONF_OK && lcf->cost->lengths == NULL && ngx_atoof(value[1].data, value[1].len) == NGX_ERROR)
         return ngx_weir_invalid(cf, cmd, "cost", &value[1], "a whole number from 0 or a variable");
-    return NGX_CONF_OK;
+    return result;
 }
 
-static ngx_uint_t ngx_http_weir_is_name(ngx_str_t *name)
+static bool ngx_http_weir_is_name(const ngx_str_t *name)
 {
-    for (size_t i = 0; i < name->len; i++) {
-        u_char c = name->data[i];
-        if (!((c >= 'a' && c <= 'z') || c == '_' || (i > 0 && c >= '0' && c <= '9')))
-            return 0;
-    }
-    return name->len > 0;
+    const char *text = (const char *)name->data;
+    return name->len > 0 && !weir__is_digit(text[0]) &&
+           strspn(text, "0123456789_abcdefghijklmnopqrstuvwxyz") == name->len;
 }
 
 static ngx_http_weir_attribute_t *ngx_http_weir_find_attribute(ngx_array_t *attributes, const ngx_str_t *name)
@@ -223,6 +195,11 @@ static ngx_http_handler_pt ngx_http_weir_status = ngx_http_weir_status_handler,
                            ngx_http_weir_rls = ngx_http_weir_rls_handler,
                            ngx_http_weir_rls_json = ngx_http_weir_rls_json_handler;
 
+static ngx_conf_enum_t ngx_http_weir_modes[] = {{ngx_string("off"), NGX_HTTP_WEIR_OFF},
+                                                {ngx_string("on"), NGX_HTTP_WEIR_ON},
+                                                {ngx_string("dry_run"), NGX_HTTP_WEIR_DRY_RUN},
+                                                {ngx_null_string, 0}};
+
 static ngx_conf_enum_t ngx_http_weir_phases[] = {{ngx_string("preaccess"), NGX_HTTP_WEIR_PREACCESS},
                                                  {ngx_string("precontent"), NGX_HTTP_WEIR_PRECONTENT},
                                                  {ngx_null_string, 0}};
@@ -245,15 +222,16 @@ static ngx_conf_enum_t ngx_http_weir_families[] = {{ngx_string("forwarded"), NGX
 static ngx_command_t ngx_http_weir_commands[] = {
     {MAIN("weir_segment", NGX_CONF_TAKE2 | NGX_CONF_TAKE3 | NGX_CONF_TAKE4, ngx_weir_segment, 0)},
     {MAIN("weir_hot_keys", NGX_CONF_TAKE12, ngx_weir_hot_keys, 0)},
+    {MAIN("weir_denials", NGX_CONF_TAKE12, ngx_weir_denial_ring, 0)},
     {MAIN("weir_load", NGX_CONF_FLAG, ngx_conf_set_flag_slot, offsetof(ngx_http_weir_main_conf_t, load))},
     {MAIN("weir_store", NGX_CONF_1MORE, ngx_weir_store, 0)},
     {MAIN("weir_rules", NGX_CONF_TAKE12, ngx_weir_rules, 0)},
     {ngx_string("weir_api_reservations"), NGX_HTTP_MAIN_CONF | NGX_CONF_TAKE1, ngx_http_weir_bounded,
      NGX_HTTP_MAIN_CONF_OFFSET, offsetof(ngx_http_weir_main_conf_t, reservations_max),
      (void *)&ngx_http_weir_reservations},
-    {LOCATION("weir", ANYWHERE | NGX_HTTP_LIF_CONF | NGX_CONF_TAKE1, ngx_http_weir_mode, NULL)},
+    {FIELD("weir", NGX_HTTP_LIF_CONF | NGX_CONF_TAKE1, ngx_conf_set_enum_slot, mode, ngx_http_weir_modes)},
     {FIELD("weir_phase", NGX_CONF_TAKE1, ngx_conf_set_enum_slot, phase, ngx_http_weir_phases)},
-    {LOCATION("weir_cost", ANYWHERE | NGX_HTTP_LIF_CONF | NGX_CONF_TAKE1, ngx_http_weir_cost, NULL)},
+    {FIELD("weir_cost", NGX_HTTP_LIF_CONF | NGX_CONF_TAKE1, ngx_http_weir_cost, cost, NULL)},
     {LOCATION("weir_attribute", ANYWHERE | NGX_CONF_TAKE2, ngx_http_weir_attribute, NULL)},
     {LOCATION("weir_key", ANYWHERE | NGX_CONF_TAKE1, ngx_http_weir_attribute, NULL)},
     {LOCATION("weir_log_denied", ANYWHERE | NGX_CONF_TAKE123, ngx_http_weir_log_denied, NULL)},
@@ -359,6 +337,7 @@ static char *ngx_http_weir_merge_loc_conf(ngx_conf_t *cf, void *parent, void *ch
     ngx_http_weir_api_merge(cf, prev, conf);
     ngx_conf_merge_uint_value(conf->mode, prev->mode, NGX_HTTP_WEIR_OFF);
     ngx_conf_merge_uint_value(conf->phase, prev->phase, NGX_HTTP_WEIR_PREACCESS);
+    mcf->wanted |= conf->mode != NGX_HTTP_WEIR_OFF;
     mcf->precontent |= conf->phase == NGX_HTTP_WEIR_PRECONTENT;
     ngx_conf_merge_ptr_value(conf->cost, prev->cost, NULL);
     ngx_conf_merge_ptr_value(conf->log, prev->log, NULL);

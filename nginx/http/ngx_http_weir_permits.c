@@ -24,8 +24,7 @@ static ngx_msec_t ngx_http_weir_permits_interval(const ngx_http_weir_holder_t *h
 static void ngx_http_weir_permits_renewed(ngx_http_weir_holder_t *holder, weir_async *async)
 {
     uint32_t before = holder->permits.count;
-    int error = async ? weir_permits_renew_finish(holder->engine, &holder->permits, true, async)
-                      : weir_permits_renew(holder->engine, &holder->permits);
+    int error = weir_permits_renew_finish(holder->engine, &holder->permits, true, async);
     if (error || holder->permits.count < before)
         ngx_weir_log_limited(ngx_cycle->log, error ? error : WEIR_ELEASE, "cannot renew a permit", "");
     if (holder->permits.count)
@@ -43,11 +42,10 @@ static void ngx_http_weir_permits_renew_done(ngx_weir_wait_t *wait)
 static void ngx_http_weir_permits_renew(ngx_event_t *event)
 {
     ngx_http_weir_holder_t *holder = event->data;
-    ngx_weir_wait_t *wait = holder->store ? ngx_weir_wait_new(holder->store) : NULL;
+    ngx_weir_wait_t *wait = ngx_weir_wait_new(holder->store);
     if (wait == NULL || weir_permits_renew_begin(holder->engine, &holder->permits, true, wait->async) != 1) {
         ngx_http_weir_permits_renewed(holder, NULL);
-        if (wait)
-            ngx_weir_wait_end(wait);
+        ngx_weir_wait_end(wait);
         return;
     }
     holder->wait = wait;
@@ -57,11 +55,10 @@ static void ngx_http_weir_permits_renew(ngx_event_t *event)
 
 static void ngx_http_weir_permits_return(weir *engine, ngx_weir_store_t *store, weir_permits *permits)
 {
-    ngx_weir_wait_t *wait = store ? ngx_weir_wait_new(store) : NULL;
+    ngx_weir_wait_t *wait = ngx_weir_wait_new(store);
     int error =
         wait ? weir_permits_release_detached(engine, permits, wait->async) : weir_permits_release(engine, permits);
-    if (wait)
-        ngx_weir_wait_end(wait);
+    ngx_weir_wait_end(wait);
     if (error < 0)
         ngx_weir_log_limited(ngx_cycle->log, error, "cannot release a permit", "");
 }
@@ -71,8 +68,7 @@ static void ngx_http_weir_permits_release(void *data)
     ngx_http_weir_holder_t *holder = data;
     if (holder->timer.timer_set)
         ngx_del_timer(&holder->timer);
-    if (holder->wait) /* the store gets the renewal, if it was sent, before the release */
-        ngx_weir_wait_end(holder->wait);
+    ngx_weir_wait_end(holder->wait); /* the store gets the renewal, if it was sent, before the release */
     ngx_http_weir_permits_return(holder->engine, holder->store, &holder->permits);
 }
 
@@ -88,13 +84,9 @@ ngx_int_t ngx_http_weir_hold(ngx_http_request_t *r, ngx_http_weir_main_conf_t *m
     ngx_http_weir_holder_t *holder = cleanup->data;
     cleanup->handler = ngx_http_weir_permits_release;
     ngx_memzero(holder, offsetof(ngx_http_weir_holder_t, permits));
-    holder->timer.handler = ngx_http_weir_permits_renew;
-    holder->timer.data = holder;
-    holder->timer.log = ngx_cycle->log;
-    holder->timer.cancelable = 1; /* a worker that shuts down does not wait for it */
     holder->engine = mcf->engine;
     holder->store = store;
     ngx_memcpy(&holder->permits, permits, weir_permits_size(permits));
-    ngx_add_timer(&holder->timer, ngx_http_weir_permits_interval(holder));
+    ngx_weir_start_timer(&holder->timer, ngx_http_weir_permits_renew, holder, ngx_http_weir_permits_interval(holder));
     return NGX_OK;
 }

@@ -10,19 +10,11 @@
 #define GRPC_TYPE   "application/grpc"
 #define JSON_TYPE   "application/json"
 
-/* application/grpc or application/grpc+proto, with or without parameters. */
-static ngx_uint_t ngx_http_weir_rls_is_grpc(ngx_http_request_t *r)
+static bool ngx_http_weir_rls_is_grpc(ngx_http_request_t *r)
 {
-    static const u_char proto[] = "+proto";
-    if (r->headers_in.content_type == NULL)
-        return 0;
-    ngx_str_t type = r->headers_in.content_type->value;
-    size_t at = sizeof(GRPC_TYPE) - 1;
-    if (type.len < at || ngx_strncasecmp(type.data, (u_char *)GRPC_TYPE, at) != 0)
-        return 0;
-    if (type.len - at >= sizeof(proto) - 1 && ngx_strncasecmp(type.data + at, (u_char *)proto, sizeof(proto) - 1) == 0)
-        at += sizeof(proto) - 1;
-    return type.len == at || type.data[at] == ';' || type.data[at] == ' ';
+    weir_text type = ngx_http_weir_media_type(r);
+    return weir__text_equal_nocase(type, WEIR__TEXT(GRPC_TYPE)) ||
+           weir__text_equal_nocase(type, WEIR__TEXT(GRPC_TYPE "+proto"));
 }
 
 /* ---- Replies ---- */
@@ -152,45 +144,36 @@ static void ngx_http_weir_rls_call(ngx_http_request_t *r, ngx_str_t *body)
     ngx_http_finalize_request(r, rc);
 }
 
-/* Sums the length; copies the body if `to` is set, from a temporary file if nginx used one. */
-static ngx_int_t ngx_http_weir_gather(ngx_http_request_t *r, u_char *to, size_t max, size_t *total)
-{
-    *total = 0;
-    for (ngx_chain_t *link = r->request_body->bufs; link; link = link->next) {
-        ngx_buf_t *buf = link->buf;
-        off_t size = ngx_buf_size(buf);
-        if (size < 0 || (size_t)size > max - *total)
-            return NGX_DECLINED;
-        if (to && ngx_buf_in_memory(buf)) {
-            ngx_memcpy(to + *total, buf->pos, (size_t)size);
-        } else if (to && buf->in_file) {
-            if (ngx_read_file(buf->file, to + *total, (size_t)size, buf->file_pos) != (ssize_t)size)
-                return NGX_ERROR;
-        }
-        *total += (size_t)size;
-    }
-    return NGX_OK;
-}
-
-/* The body in one piece, once nginx has read it: in place, or a copy. NGX_DECLINED: it has more than `max` bytes. */
+/*
+ * The body in one piece, once nginx has read it: in place, or a copy, from a temporary file if nginx used one.
+ * NGX_DECLINED: it has more than `max` bytes.
+ */
 static ngx_int_t ngx_http_weir_rls_body(ngx_http_request_t *r, size_t max, ngx_str_t *body)
 {
-    body->len = 0;
-    body->data = (u_char *)"";
-    if (r->request_body == NULL || r->request_body->bufs == NULL)
-        return NGX_OK;
-    ngx_int_t rc = ngx_http_weir_gather(r, NULL, max, &body->len);
-    if (rc != NGX_OK || body->len == 0)
-        return rc;
-    ngx_chain_t *first = r->request_body->bufs;
-    if (first->next == NULL && ngx_buf_in_memory(first->buf)) {
-        body->data = first->buf->pos;
-        return NGX_OK;
+    ngx_chain_t *first = r->request_body ? r->request_body->bufs : NULL;
+    size_t total = 0;
+    for (ngx_chain_t *link = first; link; link = link->next) {
+        off_t size = ngx_buf_size(link->buf);
+        if (size < 0 || (size_t)size > max - total)
+            return NGX_DECLINED;
+        total += (size_t)size;
     }
-    body->data = ngx_pnalloc(r->pool, body->len);
-    if (body->data == NULL)
+    *body = (ngx_str_t){total, total ? first->buf->pos : (u_char *)""};
+    if (total == 0 || (first->next == NULL && ngx_buf_in_memory(first->buf)))
+        return NGX_OK; /* in place */
+    u_char *to = ngx_pnalloc(r->pool, total);
+    body->data = to;
+    if (to == NULL)
         return NGX_ERROR;
-    return ngx_http_weir_gather(r, body->data, max, &body->len);
+    for (ngx_chain_t *link = first; link; link = link->next) {
+        size_t size = (size_t)ngx_buf_size(link->buf);
+        if (ngx_buf_in_memory(link->buf))
+            ngx_memcpy(to, link->buf->pos, size);
+        else if (size && ngx_read_file(link->buf->file, to, size, link->buf->file_pos) != (ssize_t)size)
+            return NGX_ERROR;
+        to += size;
+    }
+    return NGX_OK;
 }
 
 static void ngx_http_weir_rls_body_read(ngx_http_request_t *r)

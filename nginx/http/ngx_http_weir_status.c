@@ -39,23 +39,15 @@ static void ngx_http_weir_decimal(struct weir__buffer *text, const char *name, c
     weir__buffer_printf(text, "%s %.*f\n", name, decimals, value);
 }
 
-/* Escapes a label's value: backslash, double quote and line feed. */
-static void ngx_http_weir_label(const char *value, char to[2 * WEIR_NAME_MAX + 1])
-{
-    const char *last = to + 2 * WEIR_NAME_MAX;
-    for (; *value && last - to >= 2; value++) {
-        if (*value == '\\' || *value == '"' || *value == '\n')
-            *to++ = '\\';
-        *to++ = *value == '\n' ? 'n' : *value;
-    }
-    *to = '\0';
-}
-
-/* A number of the statistics: its name in weir_status and its metric, each of which may be NULL. */
+/* A number of the statistics: its name in weir_status, where it is, and its metric; either name may be NULL. */
 typedef struct {
-    const char *status, *metric, *help;
+    const char *status;
     size_t offset; /* of the uint64_t */
+    const char *metric, *help;
 } ngx_http_weir_stat_t;
+
+/* Its name in weir_status is that of the field. */
+#define STAT(type, name) #name, offsetof(type, name)
 
 #define COUNT(table) (sizeof(table) / sizeof((table)[0]))
 
@@ -94,27 +86,26 @@ static bool ngx_http_weir_fill(const weir_segment *segment, double *ratio)
 }
 
 static const ngx_http_weir_stat_t ngx_http_weir_key_stats[] = {
-    {"bytes", "weir_segment_bytes", "Size of the segment.", offsetof(weir_stats, bytes)},
-    {"slots", "weir_segment_slots", "Keys that the segment has room for.", offsetof(weir_stats, slots)},
-    {"created", "weir_keys_created_total", "Keys that got a slot.", offsetof(weir_stats, created)},
-    {"evicted_live", "weir_evicted_live_total", "Keys evicted before they expired: the segment is too small.",
-     offsetof(weir_stats, evicted_live)},
-    {"evicted_denied", "weir_evicted_denied_total",
-     "Evicted keys that were denied or blocked: their limits were reset.", offsetof(weir_stats, evicted_denied)},
-    {"slab_full", "weir_slab_full_total", "Requests for a log or wide counter that found the slab full.",
-     offsetof(weir_stats, slab_full)},
-    {"displaced", NULL, NULL, offsetof(weir_stats, displaced)},
-    {"retries", NULL, NULL, offsetof(weir_stats, retries)},
+    {STAT(weir_stats, bytes), "weir_segment_bytes", "Size of the segment."},
+    {STAT(weir_stats, slots), "weir_segment_slots", "Keys that the segment has room for."},
+    {STAT(weir_stats, created), "weir_keys_created_total", "Keys that got a slot."},
+    {STAT(weir_stats, evicted_live), "weir_evicted_live_total",
+     "Keys evicted before they expired: the segment is too small."},
+    {STAT(weir_stats, evicted_denied), "weir_evicted_denied_total",
+     "Evicted keys that were denied or blocked: their limits were reset."},
+    {STAT(weir_stats, slab_full), "weir_slab_full_total",
+     "Requests for a log or wide counter that found the slab full."},
+    {STAT(weir_stats, displaced), NULL, NULL},
+    {STAT(weir_stats, retries), NULL, NULL},
 };
 static const ngx_http_weir_stat_t ngx_http_weir_decision_stats[] = {
-    {"delayed", NULL, NULL, offsetof(weir_stats, delayed)},
-    {"denied", NULL, NULL, offsetof(weir_stats, denied)},
-    {"never_fits", "weir_never_fits_total", "Requests whose cost exceeds the limit's capacity.",
-     offsetof(weir_stats, never_fits)},
-    {"blocked", "weir_blocked_total", "Requests of keys that an operator blocked.", offsetof(weir_stats, blocked)},
-    {"soft", "weir_soft_total", "Requests over the limit that `soft` allowed.", offsetof(weir_stats, soft)},
-    {"errors", "weir_errors_total", "Operations on counters that failed.", offsetof(weir_stats, errors)},
-    {NULL, "weir_auth_failures_total", "Requests with a wrong password or token.", offsetof(weir_stats, auth_failures)},
+    {STAT(weir_stats, delayed), NULL, NULL},
+    {STAT(weir_stats, denied), NULL, NULL},
+    {STAT(weir_stats, never_fits), "weir_never_fits_total", "Requests whose cost exceeds the limit's capacity."},
+    {STAT(weir_stats, blocked), "weir_blocked_total", "Requests of keys that an operator blocked."},
+    {STAT(weir_stats, soft), "weir_soft_total", "Requests over the limit that `soft` allowed."},
+    {STAT(weir_stats, errors), "weir_errors_total", "Operations on counters that failed."},
+    {NULL, offsetof(weir_stats, auth_failures), "weir_auth_failures_total", "Requests with a wrong password or token."},
 };
 
 static void ngx_http_weir_status_segment(struct weir__buffer *text, const ngx_http_weir_main_conf_t *mcf)
@@ -155,11 +146,11 @@ static void ngx_http_weir_metrics_segment(struct weir__buffer *text, const weir_
 
 static int ngx_http_weir_status_rule(void *context, const weir_rule_info *info, const weir_rule_stats *stats)
 {
-#define STAT(name) #name, NULL, NULL, offsetof(weir_rule_stats, name)
-    static const ngx_http_weir_stat_t table[] = {{STAT(allowed)},     {STAT(delayed)},     {STAT(denied)},
-                                                 {STAT(listed)},      {STAT(missing_key)}, {STAT(failures)},
-                                                 {STAT(rolled_back)}, {STAT(shed)}};
-#undef STAT
+    static const ngx_http_weir_stat_t table[] = {
+        {STAT(weir_rule_stats, allowed), NULL, NULL},     {STAT(weir_rule_stats, delayed), NULL, NULL},
+        {STAT(weir_rule_stats, denied), NULL, NULL},      {STAT(weir_rule_stats, listed), NULL, NULL},
+        {STAT(weir_rule_stats, missing_key), NULL, NULL}, {STAT(weir_rule_stats, failures), NULL, NULL},
+        {STAT(weir_rule_stats, rolled_back), NULL, NULL}, {STAT(weir_rule_stats, shed), NULL, NULL}};
     struct weir__buffer *text = context;
     if (text->failed)
         return 1;
@@ -226,7 +217,7 @@ static int ngx_http_weir_metrics_rule(void *context, const weir_rule_info *info,
     const ngx_http_weir_walk_t *walk = context;
     const char *name = ngx_http_weir_families[walk->index].name;
     char rule[2 * WEIR_NAME_MAX + 1];
-    ngx_http_weir_label(info->name, rule);
+    weir__escape_label(weir__text_of(info->name), rule, sizeof rule);
     for (ngx_uint_t i = walk->index; i < FAMILIES && ngx_strcmp(ngx_http_weir_families[i].name, name) == 0; i++)
         weir__buffer_printf(walk->text, "%s{rule=\"%s\"%s,shadow=\"%s\"} %" PRIu64 "\n", name, rule,
                             ngx_http_weir_families[i].more, info->shadow ? "true" : "false",
@@ -241,7 +232,7 @@ static int ngx_http_weir_gauge(ngx_http_weir_walk_t *walk, const weir_rule_info 
     if (!walk->begun)
         ngx_http_weir_family(walk->text, name, ngx_http_weir_gauges[walk->index].help);
     walk->begun = 1;
-    ngx_http_weir_label(info->name, rule);
+    weir__escape_label(weir__text_of(info->name), rule, sizeof rule);
     weir__buffer_printf(walk->text, "%s{rule=\"%s\",shadow=\"%s\"} %.6f\n", name, rule, info->shadow ? "true" : "false",
                         value);
     return walk->text->failed;
@@ -349,20 +340,20 @@ static void ngx_http_weir_metrics_times(struct weir__buffer *text, weir *engine)
 /* In the order of struct weir__client_stats. The metrics have failures by reason. */
 #define NTH(index) ((index) * sizeof(uint64_t))
 static const ngx_http_weir_stat_t ngx_http_weir_store_totals[NGX_WEIR_STORE_TOTALS] = {
-    {"requests", "weir_store_requests_total", "Requests to the store.", NTH(0)},
-    {"replies", "weir_store_replies_total", "Requests to the store that got a reply.", NTH(1)},
-    {"failed", NULL, NULL, NTH(2)},
-    {"slow", NULL, NULL, NTH(3)},
-    {"refused", NULL, NULL, NTH(4)},
-    {"commands", "weir_store_commands_total", "Commands sent to the store; one carries many requests.", NTH(5)},
-    {"bytes_out", "weir_store_sent_bytes_total", "Bytes sent to the store.", NTH(6)},
-    {"bytes_in", "weir_store_received_bytes_total", "Bytes received from the store.", NTH(7)},
-    {"connects", "weir_store_connects_total", "Connections opened to servers of the store.", NTH(8)},
-    {"disconnects", "weir_store_disconnects_total", "Connections to servers of the store that were closed.", NTH(9)},
-    {"script_loads", "weir_store_script_loads_total", "Times the script was loaded into a server.", NTH(10)},
-    {"redirects", "weir_store_redirects_total", "Requests that a cluster redirected to another server.", NTH(11)},
-    {"refunds", "weir_store_refunds_total", "Counters of the store that were refunded.", NTH(12)},
-    {"breaker_opened", "weir_store_breaker_opened_total", "Times the circuit breaker opened.", NTH(13)},
+    {"requests", NTH(0), "weir_store_requests_total", "Requests to the store."},
+    {"replies", NTH(1), "weir_store_replies_total", "Requests to the store that got a reply."},
+    {"failed", NTH(2), NULL, NULL},
+    {"slow", NTH(3), NULL, NULL},
+    {"refused", NTH(4), NULL, NULL},
+    {"commands", NTH(5), "weir_store_commands_total", "Commands sent to the store; one carries many requests."},
+    {"bytes_out", NTH(6), "weir_store_sent_bytes_total", "Bytes sent to the store."},
+    {"bytes_in", NTH(7), "weir_store_received_bytes_total", "Bytes received from the store."},
+    {"connects", NTH(8), "weir_store_connects_total", "Connections opened to servers of the store."},
+    {"disconnects", NTH(9), "weir_store_disconnects_total", "Connections to servers of the store that were closed."},
+    {"script_loads", NTH(10), "weir_store_script_loads_total", "Times the script was loaded into a server."},
+    {"redirects", NTH(11), "weir_store_redirects_total", "Requests that a cluster redirected to another server."},
+    {"refunds", NTH(12), "weir_store_refunds_total", "Counters of the store that were refunded."},
+    {"breaker_opened", NTH(13), "weir_store_breaker_opened_total", "Times the circuit breaker opened."},
 };
 
 static void ngx_http_weir_status_store(struct weir__buffer *text, const ngx_weir_store_t *store)
@@ -400,31 +391,24 @@ static void ngx_http_weir_metrics_store(struct weir__buffer *text, const ngx_wei
 /* ---- The agent's exchange of the delta ledger with the store ---- */
 
 static const ngx_http_weir_stat_t ngx_http_weir_sync_stats[] = {
-    {"requests", "weir_sync_requests_total", "Requests of the agent to the store.",
-     offsetof(weir_ledger_stats, requests)},
-    {"failures", "weir_sync_failures_total", "Requests of the agent to the store without a reply.",
-     offsetof(weir_ledger_stats, failures)},
-    {"ops", "weir_sync_ops_total", "Operations on counters in the agent's requests.", offsetof(weir_ledger_stats, ops)},
-    {"units_sent", "weir_sync_units_sent_total", "Units that this host admitted and the store acknowledged.",
-     offsetof(weir_ledger_stats, units_sent)},
-    {"units_received", "weir_sync_units_received_total",
-     "Units that other hosts admitted and this host charged to its counters.",
-     offsetof(weir_ledger_stats, units_received)},
-    {"units_refunded", "weir_sync_units_refunded_total",
-     "Units refunded to this host's counters, which had counted more than the store.",
-     offsetof(weir_ledger_stats, units_refunded)},
-    {"units_dropped", "weir_sync_units_dropped_total",
-     "Units not sent because their window had ended or their rule was removed.",
-     offsetof(weir_ledger_stats, units_dropped)},
-    {"full", "weir_ledger_full_total", "Amounts kept local because the ledger was full.",
-     offsetof(weir_ledger_stats, full)},
-    {"bytes_out", "weir_sync_sent_bytes_total", "Bytes that the agent sent to the store.",
-     offsetof(weir_ledger_stats, bytes_out)},
-    {"bytes_in", "weir_sync_received_bytes_total", "Bytes that the agent received from the store.",
-     offsetof(weir_ledger_stats, bytes_in)},
-    {"entries", "weir_ledger_entries", "Capacity of the ledger in keys.", offsetof(weir_ledger_stats, entries)},
-    {"used", "weir_ledger_used_entries", "Keys in the ledger at the agent's last scan.",
-     offsetof(weir_ledger_stats, used)},
+    {STAT(weir_ledger_stats, requests), "weir_sync_requests_total", "Requests of the agent to the store."},
+    {STAT(weir_ledger_stats, failures), "weir_sync_failures_total",
+     "Requests of the agent to the store without a reply."},
+    {STAT(weir_ledger_stats, ops), "weir_sync_ops_total", "Operations on counters in the agent's requests."},
+    {STAT(weir_ledger_stats, units_sent), "weir_sync_units_sent_total",
+     "Units that this host admitted and the store acknowledged."},
+    {STAT(weir_ledger_stats, units_received), "weir_sync_units_received_total",
+     "Units that other hosts admitted and this host charged to its counters."},
+    {STAT(weir_ledger_stats, units_refunded), "weir_sync_units_refunded_total",
+     "Units refunded to this host's counters, which had counted more than the store."},
+    {STAT(weir_ledger_stats, units_dropped), "weir_sync_units_dropped_total",
+     "Units not sent because their window had ended or their rule was removed."},
+    {STAT(weir_ledger_stats, full), "weir_ledger_full_total", "Amounts kept local because the ledger was full."},
+    {STAT(weir_ledger_stats, bytes_out), "weir_sync_sent_bytes_total", "Bytes that the agent sent to the store."},
+    {STAT(weir_ledger_stats, bytes_in), "weir_sync_received_bytes_total",
+     "Bytes that the agent received from the store."},
+    {STAT(weir_ledger_stats, entries), "weir_ledger_entries", "Capacity of the ledger in keys."},
+    {STAT(weir_ledger_stats, used), "weir_ledger_used_entries", "Keys in the ledger at the agent's last scan."},
 };
 
 static void ngx_http_weir_status_ledger(struct weir__buffer *text, weir *engine)

@@ -61,8 +61,7 @@ typedef struct {
 static void ngx_http_weir_pending_cleanup(void *data)
 {
     ngx_http_weir_pending_t *pending = data;
-    if (pending->wait)
-        ngx_weir_wait_end(pending->wait);
+    ngx_weir_wait_end(pending->wait);
     pending->wait = NULL;
 }
 
@@ -82,7 +81,7 @@ ngx_weir_wait_t *ngx_http_weir_wait(ngx_http_request_t *r, ngx_http_weir_main_co
     *replied = pending != NULL;
     if (pending)
         return pending->wait;
-    ngx_weir_wait_t *wait = mcf->store ? ngx_weir_wait_new(mcf->store) : NULL;
+    ngx_weir_wait_t *wait = ngx_weir_wait_new(mcf->store);
     if (wait)
         wait->data = NULL;
     return wait;
@@ -155,7 +154,7 @@ ngx_int_t ngx_http_weir_store_request(ngx_http_request_t *r, ngx_http_weir_main_
 
 int ngx_http_weir_check_detached(ngx_http_weir_main_conf_t *mcf, weir_query *query, weir_result *result)
 {
-    ngx_weir_wait_t *wait = mcf->store ? ngx_weir_wait_new(mcf->store) : NULL;
+    ngx_weir_wait_t *wait = ngx_weir_wait_new(mcf->store);
     query->async = wait ? wait->async : NULL;
     ngx_uint_t ops = wait && weir_check_begin(mcf->engine, query) == 1;
     /* The decision does not depend on the reply, and does not poll for new rules. */
@@ -165,7 +164,7 @@ int ngx_http_weir_check_detached(ngx_http_weir_main_conf_t *mcf, weir_query *que
     int error = weir__check_fast(mcf->engine, query, result, &fast);
     if (ops)
         ngx_weir_wait_detached(wait);
-    else if (wait)
+    else
         ngx_weir_wait_end(wait);
     return error;
 }

@@ -112,7 +112,8 @@ typedef struct {
     ngx_uint_t has_key; /* the first argument is a key */
 } ngx_stream_weir_command_t;
 
-extern const ngx_stream_weir_command_t ngx_stream_weir_commands[]; /* ends with a name of NULL */
+extern const ngx_stream_weir_command_t ngx_stream_weir_commands[];
+extern const size_t ngx_stream_weir_command_count;
 /* NULL: there is none of this name. */
 const ngx_stream_weir_command_t *ngx_stream_weir_find(weir_text name);
 
@@ -141,13 +142,11 @@ void ngx_stream_weir_store_begin(ngx_stream_weir_session_t *session);
 void ngx_stream_weir_store_end(ngx_stream_weir_session_t *session);
 
 void ngx_stream_weir_check(ngx_stream_weir_call_t *call);
-void ngx_stream_weir_peek(ngx_stream_weir_call_t *call);
 void ngx_stream_weir_release(ngx_stream_weir_call_t *call);
 void ngx_stream_weir_renew(ngx_stream_weir_call_t *call);
 
 void ngx_stream_weir_auth(ngx_stream_weir_call_t *call);
 void ngx_stream_weir_ping(ngx_stream_weir_call_t *call);
-void ngx_stream_weir_echo(ngx_stream_weir_call_t *call);
 void ngx_stream_weir_hello(ngx_stream_weir_call_t *call);
 void ngx_stream_weir_client(ngx_stream_weir_call_t *call);
 void ngx_stream_weir_command(ngx_stream_weir_call_t *call);

@@ -49,6 +49,11 @@ static int ngx_stream_weir_option(ngx_stream_weir_call_t *call, size_t *at, ngx_
     return -1;
 }
 
+static bool ngx_stream_weir_is_peek(const weir_text *args)
+{
+    return weir__resp_is(args[0], "weir.peek");
+}
+
 /* The name without the prefix "header:", of which case does not matter; data NULL: another attribute. */
 static weir_text ngx_stream_weir_header_name(weir_text name)
 {
@@ -95,8 +100,7 @@ static ngx_uint_t ngx_stream_weir_read_check(ngx_stream_weir_call_t *call, ngx_s
     }
     const weir_text *twice = check->domain.data ? NULL : ngx_stream_weir_twice(check);
     if (twice) {
-        ngx_str_t name = {twice->len > NAME_SHOWN ? NAME_SHOWN : twice->len, (u_char *)twice->data};
-        ngx_stream_weir_error(call, "ERR '%V' is given twice", &name);
+        ngx_stream_weir_error(call, "ERR '%*s' is given twice", ngx_min(twice->len, NAME_SHOWN), twice->data);
         return 0;
     }
     return 1;
@@ -171,7 +175,7 @@ static struct weir__resp_command ngx_stream_weir_next;
 
 weir_async *ngx_stream_weir_session_async(ngx_stream_weir_session_t *session)
 {
-    if (session->wait == NULL && session->store)
+    if (session->wait == NULL)
         session->wait = ngx_weir_wait_new(session->store);
     return session->wait ? session->wait->async : NULL;
 }
@@ -204,7 +208,7 @@ static ngx_uint_t ngx_stream_weir_prepare_next(ngx_stream_weir_session_t *sessio
     struct weir__resp_out out = {.at = discarded, .end = discarded + sizeof(discarded), .version = session->version};
     const struct weir__resp_command *next = &ngx_stream_weir_next;
     ngx_stream_weir_call_t call = {.session = session, .args = next->args, .count = next->count, .out = &out};
-    ngx_uint_t peek = weir__resp_is(next->args[0], "weir.peek");
+    bool peek = ngx_stream_weir_is_peek(next->args);
     ngx_stream_weir_check_t check = {.dry_run = peek, .async = session->wait->async};
     if (weir__resp_is(next->args[0], "cl.throttle"))
         return 1;
@@ -223,7 +227,7 @@ void ngx_stream_weir_prepare_ahead(ngx_stream_weir_call_t *call, char *at, size_
     ngx_stream_weir_session_t *session = call->session;
     char *end = at + len;
     session->prepared = 1;
-    if (!weir__resp_is(call->args[0], "weir.check") && !weir__resp_is(call->args[0], "weir.peek"))
+    if (!weir__resp_is(call->args[0], "weir.check") && !ngx_stream_weir_is_peek(call->args))
         return; /* what follows depends on it */
     /* parsing an inline command changes it, so it is parsed only once */
     while (session->prepared < AHEAD_MAX && at < end && *at == '*' &&
@@ -250,8 +254,7 @@ void ngx_stream_weir_store_begin(ngx_stream_weir_session_t *session)
 
 void ngx_stream_weir_store_end(ngx_stream_weir_session_t *session)
 {
-    if (session->wait)
-        ngx_weir_wait_end(session->wait);
+    ngx_weir_wait_end(session->wait);
     session->wait = NULL;
     session->waiting = 0;
 }
@@ -286,10 +289,10 @@ static void ngx_stream_weir_reply_decision(struct weir__resp_out *out, const wei
         weir__resp_named_text(out, "reason", "shed");
 }
 
-static void ngx_stream_weir_check_command(ngx_stream_weir_call_t *call, ngx_uint_t dry_run)
+void ngx_stream_weir_check(ngx_stream_weir_call_t *call)
 {
     weir_permits permits;
-    ngx_stream_weir_check_t check = {.dry_run = dry_run, .permits = &permits};
+    ngx_stream_weir_check_t check = {.dry_run = ngx_stream_weir_is_peek(call->args), .permits = &permits};
     char lease[WEIR_PERMITS_TEXT_MAX + 1] = "";
     weir_result result;
     permits.count = 0;
@@ -308,16 +311,6 @@ static void ngx_stream_weir_check_command(ngx_stream_weir_call_t *call, ngx_uint
     if (permits.count)
         (void)weir_permits_to_text(call->session->engine, &permits, lease);
     ngx_stream_weir_reply_decision(call->out, &result, lease);
-}
-
-void ngx_stream_weir_check(ngx_stream_weir_call_t *call)
-{
-    ngx_stream_weir_check_command(call, 0);
-}
-
-void ngx_stream_weir_peek(ngx_stream_weir_call_t *call)
-{
-    ngx_stream_weir_check_command(call, 1);
 }
 
 /* ---- WEIR.RELEASE lease: the number of permits released; WEIR.RENEW lease: the lease that replaces it ---- */
@@ -350,8 +343,7 @@ void ngx_stream_weir_release(ngx_stream_weir_call_t *call)
         async && !session->prepared && weir_permits_release_begin(session->engine, &permits, async) == 1;
     if (call->needs_store)
         return;
-    int released = async ? weir_permits_release_finish(session->engine, &permits, async)
-                         : weir_permits_release(session->engine, &permits);
+    int released = weir_permits_release_finish(session->engine, &permits, async);
     if (async)
         ngx_stream_weir_store_used(session);
     if (released < 0)
@@ -373,8 +365,7 @@ void ngx_stream_weir_renew(ngx_stream_weir_call_t *call)
         async && !session->prepared && weir_permits_renew_begin(session->engine, &permits, false, async) == 1;
     if (call->needs_store)
         return;
-    int error = async ? weir_permits_renew_finish(session->engine, &permits, false, async)
-                      : weir_permits_renew(session->engine, &permits);
+    int error = weir_permits_renew_finish(session->engine, &permits, false, async);
     if (async)
         ngx_stream_weir_store_used(session);
     size_t len = error ? 0 : weir_permits_to_text(session->engine, &permits, text);

@@ -156,9 +156,7 @@ static void ngx_stream_weir_reset_key(ngx_stream_weir_call_t *call)
         async && !call->session->prepared && weir_key_reset_begin(engine, rule, key.data, key.len, now, async) == 1;
     if (call->needs_store)
         return;
-    int error = async    ? weir_key_reset_finish(engine, rule, key.data, key.len, now, async)
-                : engine ? weir_key_reset(engine, rule, key.data, key.len, now)
-                         : WEIR_ENORULE;
+    int error = engine ? weir_key_reset_finish(engine, rule, key.data, key.len, now, async) : WEIR_ENORULE;
     ngx_stream_weir_store_used(call->session);
     if (ngx_stream_weir_is_throttle(error, call->args[1]))
         error = weir_reset(segment, ngx_stream_weir_throttle_any(), key.data, key.len, now);
@@ -261,14 +259,14 @@ static void ngx_stream_weir_stats(ngx_stream_weir_call_t *call)
 const ngx_stream_weir_command_t ngx_stream_weir_commands[] = {
     {"cl.throttle", -5, ngx_stream_weir_throttle, 0, 1},
     {"weir.check", -3, ngx_stream_weir_check, 0, 0},
-    {"weir.peek", -3, ngx_stream_weir_peek, 0, 0},
+    {"weir.peek", -3, ngx_stream_weir_check, 0, 0},
     {"weir.release", 2, ngx_stream_weir_release, 0, 0},
     {"weir.renew", 2, ngx_stream_weir_renew, 0, 0},
     {"weir.reset", 3, ngx_stream_weir_reset_key, 0, 0},
     {"weir.block", 4, ngx_stream_weir_block_key, 0, 0},
     {"weir.stats", -1, ngx_stream_weir_stats, 0, 0},
     {"ping", -1, ngx_stream_weir_ping, 0, 0},
-    {"echo", 2, ngx_stream_weir_echo, 0, 0},
+    {"echo", 2, ngx_stream_weir_ping, 0, 0},
     {"hello", -1, ngx_stream_weir_hello, 1, 0},
     {"auth", -2, ngx_stream_weir_auth, 1, 0},
     {"quit", -1, ngx_stream_weir_quit, 1, 0},
@@ -278,15 +276,15 @@ const ngx_stream_weir_command_t ngx_stream_weir_commands[] = {
     {"command", -1, ngx_stream_weir_command, 0, 0},
     {"config", -2, ngx_stream_weir_config, 0, 0},
     {"info", -1, ngx_stream_weir_info, 0, 0},
-    {NULL, 0, NULL, 0, 0},
 };
+const size_t ngx_stream_weir_command_count = sizeof(ngx_stream_weir_commands) / sizeof(ngx_stream_weir_commands[0]);
 
 const ngx_stream_weir_command_t *ngx_stream_weir_find(weir_text name)
 {
-    const ngx_stream_weir_command_t *command = ngx_stream_weir_commands;
-    while (command->name && !weir__resp_is(name, command->name))
-        command++;
-    return command->name ? command : NULL;
+    for (size_t i = 0; i < ngx_stream_weir_command_count; i++)
+        if (weir__resp_is(name, ngx_stream_weir_commands[i].name))
+            return &ngx_stream_weir_commands[i];
+    return NULL;
 }
 
 void ngx_stream_weir_run(ngx_stream_weir_call_t *call)
@@ -299,8 +297,7 @@ void ngx_stream_weir_run(ngx_stream_weir_call_t *call)
     }
     ngx_stream_weir_throttle_decide(call);
     if (command == NULL) {
-        ngx_str_t name = {ngx_min(call->args[0].len, 128), (u_char *)call->args[0].data};
-        ngx_stream_weir_error(call, "ERR unknown command '%V'", &name);
+        ngx_stream_weir_error(call, "ERR unknown command '%*s'", ngx_min(call->args[0].len, 128), call->args[0].data);
     } else if (!session->authenticated && !command->before_auth) {
         ngx_stream_weir_error(call, "NOAUTH Authentication required.");
     } else if (command->arity > 0 ? call->count != (size_t)command->arity : call->count < (size_t)-command->arity) {

@@ -110,31 +110,20 @@ static void ngx_stream_weir_ok(ngx_stream_weir_call_t *call)
 
 static void ngx_stream_weir_unknown_sub(ngx_stream_weir_call_t *call)
 {
-    ngx_str_t sub = {ngx_min(call->args[1].len, 128), (u_char *)call->args[1].data};
-    ngx_stream_weir_error(call, "ERR unknown subcommand '%V'", &sub);
+    ngx_stream_weir_error(call, "ERR unknown subcommand '%*s'", ngx_min(call->args[1].len, 128), call->args[1].data);
 }
 
-static void ngx_stream_weir_reply_text(ngx_stream_weir_call_t *call, weir_text text)
-{
-    if (text.len > ECHO_MAX)
-        ngx_stream_weir_error(call, "ERR the message is longer than %d bytes", ECHO_MAX);
-    else
-        weir__resp_bulk(call->out, text.data, text.len);
-}
-
+/* PING [message], ECHO message */
 void ngx_stream_weir_ping(ngx_stream_weir_call_t *call)
 {
     if (call->count > 2)
         ngx_stream_weir_wrong_count(call, "ping", NULL);
-    else if (call->count == 2)
-        ngx_stream_weir_reply_text(call, call->args[1]);
-    else
+    else if (call->count == 1)
         weir__resp_simple(call->out, "PONG");
-}
-
-void ngx_stream_weir_echo(ngx_stream_weir_call_t *call)
-{
-    ngx_stream_weir_reply_text(call, call->args[1]);
+    else if (call->args[1].len > ECHO_MAX)
+        ngx_stream_weir_error(call, "ERR the message is longer than %d bytes", ECHO_MAX);
+    else
+        weir__resp_bulk(call->out, call->args[1].data, call->args[1].len);
 }
 
 /* There is only database 0. */
@@ -260,8 +249,8 @@ static ngx_uint_t ngx_stream_weir_hello_options(ngx_stream_weir_call_t *call)
             name = call->args[at + 1];
             at += 2;
         } else {
-            ngx_str_t word = {ngx_min(option.len, 128), (u_char *)option.data};
-            ngx_stream_weir_error(call, "ERR Syntax error in HELLO option '%V'", &word);
+            ngx_stream_weir_error(call, "ERR Syntax error in HELLO option '%*s'", ngx_min(option.len, 128),
+                                  option.data);
             return 0;
         }
     }
@@ -360,22 +349,14 @@ static void ngx_stream_weir_describe_named(ngx_stream_weir_call_t *call)
     }
 }
 
-static size_t ngx_stream_weir_command_count(void)
-{
-    size_t count = 0;
-    while (ngx_stream_weir_commands[count].name)
-        count++;
-    return count;
-}
-
 void ngx_stream_weir_command(ngx_stream_weir_call_t *call)
 {
     if (call->count == 1) {
-        weir__resp_array(call->out, ngx_stream_weir_command_count());
-        for (const ngx_stream_weir_command_t *each = ngx_stream_weir_commands; each->name; each++)
-            ngx_stream_weir_describe(call->out, each);
+        weir__resp_array(call->out, ngx_stream_weir_command_count);
+        for (size_t i = 0; i < ngx_stream_weir_command_count; i++)
+            ngx_stream_weir_describe(call->out, &ngx_stream_weir_commands[i]);
     } else if (weir__resp_is(call->args[1], "count")) {
-        weir__resp_number(call->out, (int64_t)ngx_stream_weir_command_count());
+        weir__resp_number(call->out, (int64_t)ngx_stream_weir_command_count);
     } else if (weir__resp_is(call->args[1], "docs")) {
         weir__resp_map(call->out, 0); /* see docs/service-resp.md */
     } else if (weir__resp_is(call->args[1], "info")) {

@@ -9,7 +9,8 @@ static char *ngx_stream_weir_resp(ngx_conf_t *cf, ngx_command_t *cmd, void *conf
     (void)cmd;
     (void)conf;
     if (cscf->handler)
-        return cscf->handler == ngx_stream_weir_handler ? "is duplicate" : "conflicts with what else this server does";
+        return cscf->handler == ngx_stream_weir_handler ? "is duplicate"
+                                                        : "conflicts with another handler of this server";
     cscf->handler = ngx_stream_weir_handler;
     mcf->wanted = 1;
     return NGX_CONF_OK;
@@ -24,6 +25,7 @@ static char *ngx_stream_weir_resp(ngx_conf_t *cf, ngx_command_t *cmd, void *conf
 static ngx_command_t ngx_stream_weir_directives[] = {
     {MAIN("weir_segment", NGX_CONF_TAKE2 | NGX_CONF_TAKE3 | NGX_CONF_TAKE4, ngx_weir_segment, 0)},
     {MAIN("weir_hot_keys", NGX_CONF_TAKE12, ngx_weir_hot_keys, 0)},
+    {MAIN("weir_denials", NGX_CONF_TAKE12, ngx_weir_denial_ring, 0)},
     {MAIN("weir_load", NGX_CONF_FLAG, ngx_conf_set_flag_slot, offsetof(ngx_stream_weir_main_conf_t, load))},
     {MAIN("weir_store", NGX_CONF_1MORE, ngx_weir_store, 0)},
     {MAIN("weir_rules", NGX_CONF_TAKE12, ngx_weir_rules, 0)},

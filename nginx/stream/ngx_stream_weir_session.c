@@ -307,12 +307,9 @@ static void ngx_stream_weir_event(ngx_event_t *event)
 {
     ngx_connection_t *c = event->data;
     ngx_stream_session_t *s = c->data;
-    if (event->timedout) {
+    if (event->timedout)
         ngx_log_error(NGX_LOG_INFO, c->log, NGX_ETIMEDOUT, "client timed out");
-        ngx_stream_finalize_session(s, NGX_STREAM_OK);
-        return;
-    }
-    if (c->close) { /* the worker is shutting down, or short of connections */
+    if (event->timedout || c->close) { /* `close`: the worker is shutting down, or short of connections */
         ngx_stream_finalize_session(s, NGX_STREAM_OK);
         return;
     }

@@ -127,12 +127,9 @@ static inline bool weir__decide(const weir_limit *limit, int64_t in_use, int64_t
     return taken;
 }
 
-bool weir__token_take(const weir_limit *limit, struct weir__state *state, int64_t now_us, int64_t cost,
-                      enum weir__mode mode, weir_decision *decision);
-bool weir__interval_take(const weir_limit *limit, struct weir__state *state, int64_t now_us, int64_t cost,
-                         enum weir__mode mode, weir_decision *decision);
-bool weir__leaky_take(const weir_limit *limit, struct weir__state *state, int64_t now_us, int64_t cost,
-                      enum weir__mode mode, weir_decision *decision);
+/* Token bucket and leaky bucket. */
+bool weir__bucket_take(const weir_limit *limit, struct weir__state *state, int64_t now_us, int64_t cost,
+                       enum weir__mode mode, weir_decision *decision);
 bool weir__window_take(const weir_limit *limit, struct weir__state *state, int64_t now_us, int64_t cost,
                        enum weir__mode mode, weir_decision *decision);
 
@@ -179,18 +176,10 @@ bool weir__packed_take(const weir_limit *limit, struct weir__state *state, int64
 static inline bool weir__state_take(const weir_limit *limit, struct weir__state *state, int64_t now_us, int64_t cost,
                                     enum weir__mode mode, weir_decision *decision)
 {
-    switch (limit->algorithm) {
-    case WEIR_TOKEN_BUCKET:
-        return limit->refill == WEIR_REFILL_CONTINUOUS
-                   ? weir__token_take(limit, state, now_us, cost, mode, decision)
-                   : weir__interval_take(limit, state, now_us, cost, mode, decision);
-    case WEIR_LEAKY_BUCKET:
-        return weir__leaky_take(limit, state, now_us, cost, mode, decision);
-    case WEIR_SLIDING_WINDOW_COUNTER:
-        return weir__packed_take(limit, state, now_us, cost, mode, decision);
-    default:
-        return weir__window_take(limit, state, now_us, cost, mode, decision);
-    }
+    if (limit->algorithm <= WEIR_LEAKY_BUCKET)
+        return weir__bucket_take(limit, state, now_us, cost, mode, decision);
+    return limit->algorithm == WEIR_FIXED_WINDOW ? weir__window_take(limit, state, now_us, cost, mode, decision)
+                                                 : weir__packed_take(limit, state, now_us, cost, mode, decision);
 }
 
 /*

@@ -104,27 +104,15 @@ __attribute__((always_inline)) static inline bool take(const weir_limit *limit, 
     return true;
 }
 
-bool weir__token_take(const weir_limit *limit, struct weir__state *state, int64_t now_us, int64_t cost,
-                      enum weir__mode mode, weir_decision *decision)
-{
-    return take(limit, false, state, now_us, cost, mode, decision);
-}
-
-bool weir__interval_take(const weir_limit *limit, struct weir__state *state, int64_t now_us, int64_t cost,
-                         enum weir__mode mode, weir_decision *decision)
-{
-    return take(limit, true, state, now_us, cost, mode, decision);
-}
-
 /*
  * The queue is not stored: unit i since the anchor leaves at anchor + i periods, so a new one leaves after all before
  * it. `burst` is the capacity of the queue, including the unit that leaves now.
  */
-bool weir__leaky_take(const weir_limit *limit, struct weir__state *state, int64_t now_us, int64_t cost,
-                      enum weir__mode mode, weir_decision *decision)
+static bool take_queued(const weir_limit *limit, struct weir__state *state, int64_t now_us, int64_t cost,
+                        enum weir__mode mode, weir_decision *decision)
 {
     struct weir__state next = *state, queue = *state;
-    bool taken = weir__token_take(limit, &next, now_us, cost, mode, decision);
+    bool taken = take(limit, false, &next, now_us, cost, mode, decision);
 
     if (limit->delay && mode == WEIR__TAKE && cost >= 0) {
         advance(limit, false, &queue, now_us);
@@ -148,4 +136,13 @@ bool weir__leaky_take(const weir_limit *limit, struct weir__state *state, int64_
     if (taken)
         *state = next;
     return taken;
+}
+
+bool weir__bucket_take(const weir_limit *limit, struct weir__state *state, int64_t now_us, int64_t cost,
+                       enum weir__mode mode, weir_decision *decision)
+{
+    if (limit->algorithm == WEIR_LEAKY_BUCKET)
+        return take_queued(limit, state, now_us, cost, mode, decision);
+    return limit->refill == WEIR_REFILL_CONTINUOUS ? take(limit, false, state, now_us, cost, mode, decision)
+                                                   : take(limit, true, state, now_us, cost, mode, decision);
 }

@@ -22,18 +22,25 @@ static int64_t room_at(const weir_limit *limit, int64_t before, int64_t room)
     return w - weir__mul_div_up(room + 1, w, before) + 1;
 }
 
-/* Adds the cost, or refunds it; a debt is clamped to what the state can hold. */
-static void apply(const weir_limit *limit, struct weir__sliding *state, int64_t cost)
+/*
+ * Decides, and takes or refunds the cost; `before` is the weight of the earlier counts. A refund counts only in the
+ * sub-window it was taken in, and only while that is the current one; a debt is clamped to what the state can hold.
+ * True: the state has changed.
+ */
+static inline bool take(const weir_limit *limit, struct weir__sliding *state, int64_t before, int64_t now_us,
+                        int64_t cost, enum weir__mode mode, weir_decision *decision)
 {
     int64_t most = weir__is_packed(limit) ? 0xffff : INT32_MAX;
+    if (cost < 0) {
+        mode = WEIR__CHARGE; /* a refund is never denied */
+        cost = weir__part_start(limit, now_us) == state->start_us ? cost : 0;
+    }
+    if (!weir__decide(limit, state->current + before, cost, mode, decision))
+        return false;
     state->current += cost;
     state->current = state->current < 0 ? 0 : state->current > most ? most : state->current;
-}
-
-/* A refund counts only in the sub-window it was taken in, and only while that is the current one. */
-static int64_t of_this_part(const weir_limit *limit, const struct weir__sliding *state, int64_t now_us, int64_t cost)
-{
-    return cost < 0 && weir__part_start(limit, now_us) != state->start_us ? 0 : cost;
+    decision->remaining = limit->hard - state->current - before;
+    return cost;
 }
 
 /* The time since the start of the state's sub-window, which another thread may have moved beyond `now`; less than
@@ -48,11 +55,7 @@ bool weir__counter2_take(const weir_limit *limit, struct weir__sliding *state, i
                          enum weir__mode mode, weir_decision *decision)
 {
     int64_t w = limit->part_us, x = enter(limit, state, now_us);
-    int64_t before = weigh(limit, state->before, x);
-    if (cost < 0)
-        mode = WEIR__CHARGE; /* a refund is never denied */
-    cost = of_this_part(limit, state, now_us, cost);
-    bool taken = weir__decide(limit, state->current + before, cost, mode, decision);
+    bool changed = take(limit, state, weigh(limit, state->before, x), now_us, cost, mode, decision);
 
     if (decision->verdict == WEIR_DENY) {
         int64_t room = limit->cap - cost - state->current;
@@ -60,16 +63,12 @@ bool weir__counter2_take(const weir_limit *limit, struct weir__sliding *state, i
             room >= 0 ? room_at(limit, state->before, room) : w + room_at(limit, state->current, limit->cap - cost);
         decision->retry_after_ns = weir__us_to_ns(state->start_us + at - now_us);
     }
-    if (taken) {
-        apply(limit, state, cost);
-        decision->remaining = limit->hard - state->current - before;
-    }
     if (state->current || state->before) {
         /* The state expires when its weight is 0; rounding down makes that earlier. */
         int64_t at = state->current ? w + room_at(limit, state->current, 0) : room_at(limit, state->before, 0);
         decision->reset_after_ns = weir__us_to_ns(state->start_us + at - now_us);
     }
-    return taken && cost;
+    return changed;
 }
 
 bool weir__packed_take(const weir_limit *limit, struct weir__state *state, int64_t now_us, int64_t cost,
@@ -95,23 +94,16 @@ bool weir__packed_take(const weir_limit *limit, struct weir__state *state, int64
 bool weir__counterN_take(const weir_limit *limit, struct weir__sliding *state, const uint32_t *sub_windows,
                          int64_t now_us, int64_t cost, enum weir__mode mode, weir_decision *decision)
 {
-    int64_t w = limit->part_us, n = limit->buckets, in_use = state->current + state->before;
-    if (cost < 0)
-        mode = WEIR__CHARGE; /* a refund is never denied */
-    cost = of_this_part(limit, state, now_us, cost);
-    bool taken = weir__decide(limit, in_use, cost, mode, decision);
+    int64_t w = limit->part_us, n = limit->buckets;
+    bool changed = take(limit, state, state->before, now_us, cost, mode, decision);
 
     if (decision->verdict == WEIR_DENY) {
         /* The oldest sub-window expires first: i expires n - 1 - i sub-windows after the start of the current one. */
-        int64_t missing = in_use + cost - limit->cap, i = n - 1;
+        int64_t missing = state->current + state->before + cost - limit->cap, i = n - 1;
         while (i > 0 && missing > 0)
             missing -= sub_windows[--i];
         int64_t at = missing > 0 ? n * w : (n - 1 - i) * w;
         decision->retry_after_ns = weir__us_to_ns(state->start_us + at - now_us);
-    }
-    if (taken) {
-        apply(limit, state, cost);
-        decision->remaining = limit->hard - state->current - state->before;
     }
     if (state->current) {
         decision->reset_after_ns = weir__us_to_ns(state->start_us + n * w - now_us);
@@ -121,7 +113,7 @@ bool weir__counterN_take(const weir_limit *limit, struct weir__sliding *state, c
             i++;
         decision->reset_after_ns = weir__us_to_ns(state->start_us + (n - 1 - i) * w - now_us);
     }
-    return taken && cost;
+    return changed;
 }
 
 /*

@@ -203,6 +203,12 @@ static inline void weir__add64(uint64_t *word, uint64_t amount)
     __atomic_fetch_add(word, amount, __ATOMIC_SEQ_CST);
 }
 
+/* Returns the value before. */
+static inline uint64_t weir__fetch_add64(uint64_t *word, uint64_t amount)
+{
+    return __atomic_fetch_add(word, amount, __ATOMIC_SEQ_CST);
+}
+
 /* Sequentially consistent: the writer changes, then sets the bit; the reader clears the bit, then reads. */
 static inline void weir__or64(uint64_t *word, uint64_t bits)
 {

@@ -176,6 +176,17 @@ const char *weir__bytes_text(double bytes, char *buffer)
     return buffer;
 }
 
+const char *weir__size_text(double bytes, char *buffer)
+{
+    static const char *const names[] = {"B", "KiB", "MiB", "GiB"};
+    size_t unit = 0;
+    for (; bytes >= 10240 && unit + 1 < sizeof names / sizeof *names; unit++)
+        bytes /= 1024;
+    double down = (double)(int64_t)bytes;
+    snprintf(buffer, WEIR__DURATION_TEXT, "%.0f%s", down < bytes ? down + 1 : down, names[unit]);
+    return buffer;
+}
+
 /* ---- Times ---- */
 
 void weir__time_text(int64_t ms, char text[WEIR__TIME_TEXT])

@@ -54,6 +54,8 @@ const char *weir__wait_text(int64_t ns, char *buffer);
 const char *weir__window_text(int64_t ns, char *buffer);
 /* "17.8 MB" */
 const char *weir__bytes_text(double bytes, char *buffer);
+/* A size of at least so many bytes as weir__parse_size reads it: "19MiB", "12GiB". */
+const char *weir__size_text(double bytes, char *buffer);
 
 /* ---- Times: milliseconds since 1970 ---- */
 

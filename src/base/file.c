@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define FILE_MAX ((off_t)64 << 20)
+#define FILE_MAX ((64U << 20) - 1)
 #define TRIES    100
 
 /* ---- Reading ---- */
@@ -32,14 +32,15 @@ ssize_t weir__read_fully(int file, void *to, size_t size)
     return (ssize_t)done;
 }
 
-char *weir__file_read(const char *path, size_t *len)
+char *weir__file_read_short(const char *path, size_t max, size_t *len)
 {
     struct stat about;
-    int file = open(path, O_RDONLY | O_CLOEXEC);
+    /* Non-blocking: it may be a pipe. */
+    int file = (int)TEMP_FAILURE_RETRY(open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK));
     if (file < 0)
         return NULL;
     char *text = NULL;
-    if (fstat(file, &about) == 0 && S_ISREG(about.st_mode) && about.st_size < FILE_MAX)
+    if (fstat(file, &about) == 0 && S_ISREG(about.st_mode) && (size_t)about.st_size <= max)
         text = malloc((size_t)about.st_size + 1);
     ssize_t got = text ? weir__read_fully(file, text, (size_t)about.st_size) : 0;
     if (got < 0) {
@@ -51,6 +52,11 @@ char *weir__file_read(const char *path, size_t *len)
         text[*len] = 0;
     close(file);
     return text;
+}
+
+char *weir__file_read(const char *path, size_t *len)
+{
+    return weir__file_read_short(path, FILE_MAX, len);
 }
 
 /* ---- Replacing ---- */

@@ -12,6 +12,8 @@ ssize_t weir__read_fully(int file, void *to, size_t size);
 int weir__write_fully(int file, const void *data, size_t len);
 /* Reads a regular file of less than 64 MiB, from malloc and terminated; NULL: it cannot be read. */
 char *weir__file_read(const char *path, size_t *len);
+/* Reads a regular file of at most `max` bytes. NULL: errno has the reason, unless it is too long or not regular. */
+char *weir__file_read_short(const char *path, size_t max, size_t *len);
 /* Replaces a file atomically, without fsync, by a new one of this mode and group (-1: this process's). False: errno has
  * the reason. */
 bool weir__file_swap(const char *path, const char *text, size_t len, unsigned mode, unsigned group);

@@ -5,14 +5,14 @@
 #ifndef WEIR_BASE_HOST_CALLS_H
 #define WEIR_BASE_HOST_CALLS_H
 
-#include <weir/weir.h>
+#include "base/log.h"
 
 /* What is read. */
 struct weir__host_query {
     const char *rule; /* NULL: all */
-    /* Of a key. */
+    /* Of a key; of denials: what they are about, with a zero byte. */
     weir_text key;
-    /* Of a history. */
+    /* Of a history; of denials: those of the last `seconds`, 0: all. */
     int64_t seconds, step;
     /* Of hot keys. */
     bool denied; /* by denied cost; else by admitted */
@@ -40,28 +40,29 @@ enum {
     WEIR__HOST_QUEUE_UNAVAILABLE = 4 /* 503 */
 };
 
+enum weir__host_change { WEIR__HOST_UNCHANGED, WEIR__HOST_CANCEL, WEIR__HOST_REQUEUE };
+
 /* The queue of deferred requests. `why` (WEIR__HOST_WHY bytes) gets the reason of an error. */
 #define WEIR__HOST_WHY 256
 struct weir__control_queue {
     void *context;
     int (*stats)(void *context, char **json, char *why);
     int (*list)(void *context, const struct weir__host_deferred *which, char **json, char *why);
-    int (*get)(void *context, const char *ticket, char **json, char *why);
-    int (*cancel)(void *context, const char *ticket, char **json, char *why);
-    int (*requeue)(void *context, const char *ticket, char **json, char *why);
+    /* Changes one request, then reads it. */
+    int (*ticket)(void *context, const char *ticket, enum weir__host_change change, char **json, char *why);
 };
 
 struct weir__control_host {
     void *context;
-    weir__host_read *key_state, *stats, *history, *hot, *advice;
+    weir__host_read *key_state, *stats, *history, *hot, *advice, *denied;
     weir__host_read *hosts; /* which hosts there are */
     int (*key_reset)(void *context, const char *rule, weir_text key);
     int (*key_block)(void *context, const char *rule, weir_text key, int64_t for_ns); /* 0 unblocks */
     uint64_t (*key_hash)(void *context, weir_text key);           /* shown in place of a hidden key */
     void (*record_heartbeat)(void *context, weir_text heartbeat); /* heartbeat of a host that polls the rules */
     void (*published)(void *context, int64_t revision);           /* called after the file was replaced */
-    void (*log)(void *context, const char *message);
-    const struct weir__control_queue *queue; /* NULL: nothing is deferred here */
+    void (*log)(void *context, enum weir__log_level level, const char *message);
+    struct weir__control_queue *queue; /* NULL: nothing is deferred here */
 };
 
 #endif

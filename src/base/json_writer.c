@@ -1,7 +1,6 @@
 /* Writing JSON. See json_writer.h. */
 #include "base/json_writer.h"
 #include "base/text.h"
-#include "base/duration.h"
 #include "base/number.h"
 
 #include <inttypes.h>
@@ -64,20 +63,6 @@ char *weir__json_put_string(char *to, size_t room, weir_text text)
     }
     *to++ = '"';
     return to;
-}
-
-static void print_string(FILE *to, weir_text text)
-{
-    fputc_unlocked('"', to);
-    for (size_t i = 0; i < text.len; i++) {
-        char escaped[6];
-        size_t run = unescaped(text.data + i, text.len - i);
-        fwrite_unlocked(text.data + i, 1, run, to);
-        i += run;
-        if (i < text.len)
-            fwrite_unlocked(escaped, 1, escape((unsigned char)text.data[i], escaped), to);
-    }
-    fputc_unlocked('"', to);
 }
 
 /* ---- Into memory and buffers ---- */
@@ -151,77 +136,4 @@ void weir__json_add(struct weir__buffer *to, const char *format, ...)
         at += 2;
     }
     va_end(values);
-}
-
-/* ---- Documents ---- */
-
-static void print_text(FILE *to, const char *text)
-{
-    print_string(to, (weir_text){text, strlen(text)});
-}
-
-static void begin(struct weir__json *json, const char *name)
-{
-    uint64_t bit = UINT64_C(1) << json->depth;
-    if (json->filled & bit)
-        fputc(',', json->to);
-    json->filled |= bit;
-    if (name) {
-        print_text(json->to, name);
-        fputc(':', json->to);
-    }
-}
-
-void weir__json_open(struct weir__json *json, const char *name, char bracket)
-{
-    begin(json, name);
-    fputc(bracket, json->to);
-    json->depth++;
-    json->filled &= ~(UINT64_C(1) << json->depth);
-}
-
-void weir__json_close(struct weir__json *json, char bracket)
-{
-    json->depth--;
-    fputc(bracket, json->to);
-}
-
-void weir__json_bytes(struct weir__json *json, const char *name, const char *data, size_t len)
-{
-    begin(json, name);
-    print_string(json->to, (weir_text){data, len});
-}
-
-void weir__json_text(struct weir__json *json, const char *name, const char *text)
-{
-    begin(json, name);
-    if (text)
-        print_text(json->to, text);
-    else
-        fputs("null", json->to);
-}
-
-void weir__json_int(struct weir__json *json, const char *name, int64_t value)
-{
-    begin(json, name);
-    fprintf(json->to, "%" PRId64, value);
-}
-
-void weir__json_bool(struct weir__json *json, const char *name, bool value)
-{
-    begin(json, name);
-    fputs(value ? "true" : "false", json->to);
-}
-
-void weir__json_raw(struct weir__json *json, const char *name, const char *text)
-{
-    begin(json, name);
-    fputs(text, json->to);
-}
-
-void weir__json_seconds(struct weir__json *json, const char *name, int64_t ns)
-{
-    char text[WEIR__DURATION_TEXT];
-    begin(json, name);
-    fputs(ns < 0 ? "null" : weir__seconds_text(ns, text), json->to);
 }

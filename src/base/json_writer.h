@@ -1,11 +1,9 @@
-/* Writing JSON: strings and numbers into memory or a buffer, and whole documents to a stream. */
+/* Writing JSON: strings and numbers into memory or a buffer. */
 #ifndef WEIR_BASE_JSON_WRITER_H
 #define WEIR_BASE_JSON_WRITER_H
 
 #include "base/buffer.h"
 #include "base/text.h"
-
-#include <stdio.h>
 
 /* ---- Into memory ---- */
 
@@ -27,27 +25,5 @@ void weir__json_add_string(struct weir__buffer *to, weir_text text);
  * is NULL or empty; %d an int64_t; %b a bool; %n an int64_t of nanoseconds as weir__json_put_seconds writes them.
  */
 void weir__json_add(struct weir__buffer *to, const char *format, ...);
-
-/* ---- To a stream ---- */
-
-/* A document: the writer adds commas and escapes. */
-struct weir__json {
-    FILE *to;
-    uint64_t filled; /* bit n: the container at depth n has a member */
-    int depth;       /* at most 63 */
-};
-
-/* `name` is the member's in an object, NULL in a list. */
-void weir__json_open(struct weir__json *json, const char *name, char bracket);
-void weir__json_close(struct weir__json *json, char bracket);
-/* NULL is null. Bytes that are not UTF-8 become U+FFFD. */
-void weir__json_text(struct weir__json *json, const char *name, const char *text);
-void weir__json_bytes(struct weir__json *json, const char *name, const char *data, size_t len);
-void weir__json_int(struct weir__json *json, const char *name, int64_t value);
-void weir__json_bool(struct weir__json *json, const char *name, bool value);
-/* JSON that is written already. */
-void weir__json_raw(struct weir__json *json, const char *name, const char *text);
-/* Nanoseconds as seconds, exactly; negative: null. */
-void weir__json_seconds(struct weir__json *json, const char *name, int64_t ns);
 
 #endif

@@ -26,6 +26,17 @@ static uint32_t rotate(uint32_t word, unsigned by)
     return word >> by | word << (32 - by);
 }
 
+/* One round, with the first of the eight words at index `a`: instead of moving the words, `a` moves. */
+static inline __attribute__((always_inline)) void round_of(uint32_t s[8], int a, uint32_t added)
+{
+    uint32_t e = s[(a + 4) & 7], one = s[(a + 7) & 7] + added + (rotate(e, 6) ^ rotate(e, 11) ^ rotate(e, 25)) +
+                                       ((e & s[(a + 5) & 7]) ^ (~e & s[(a + 6) & 7]));
+    uint32_t b = s[(a + 1) & 7], c = s[(a + 2) & 7];
+    s[(a + 3) & 7] += one;
+    s[(a + 7) & 7] =
+        one + (rotate(s[a], 2) ^ rotate(s[a], 13) ^ rotate(s[a], 22)) + ((s[a] & b) ^ (s[a] & c) ^ (b & c));
+}
+
 static void sha_block(uint32_t state[8], const unsigned char *block)
 {
     uint32_t w[64], s[8];
@@ -36,23 +47,18 @@ static void sha_block(uint32_t state[8], const unsigned char *block)
         w[i] = w[i - 16] + w[i - 7] + (rotate(w[i - 15], 7) ^ rotate(w[i - 15], 18) ^ w[i - 15] >> 3) +
                (rotate(w[i - 2], 17) ^ rotate(w[i - 2], 19) ^ w[i - 2] >> 10);
     memcpy(s, state, sizeof s);
-    for (int i = 0; i < 64; i++) {
-        uint32_t one = s[7] + (rotate(s[4], 6) ^ rotate(s[4], 11) ^ rotate(s[4], 25)) +
-                       ((s[4] & s[5]) ^ (~s[4] & s[6])) + sha_constants[i] + w[i];
-        uint32_t two =
-            (rotate(s[0], 2) ^ rotate(s[0], 13) ^ rotate(s[0], 22)) + ((s[0] & s[1]) ^ (s[0] & s[2]) ^ (s[1] & s[2]));
-        memmove(s + 1, s, 7 * sizeof s[0]);
-        s[4] += one;
-        s[0] = one + two;
+    for (int i = 0; i < 64; i += 8) {
+        round_of(s, 0, sha_constants[i] + w[i]);
+        round_of(s, 7, sha_constants[i + 1] + w[i + 1]);
+        round_of(s, 6, sha_constants[i + 2] + w[i + 2]);
+        round_of(s, 5, sha_constants[i + 3] + w[i + 3]);
+        round_of(s, 4, sha_constants[i + 4] + w[i + 4]);
+        round_of(s, 3, sha_constants[i + 5] + w[i + 5]);
+        round_of(s, 2, sha_constants[i + 6] + w[i + 6]);
+        round_of(s, 1, sha_constants[i + 7] + w[i + 7]);
     }
     for (int i = 0; i < 8; i++)
         state[i] += s[i];
-}
-
-static void begin(struct sha *sha)
-{
-    *sha = (struct sha){
-        .state = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19}};
 }
 
 static void add(struct sha *sha, const void *data, size_t len)
@@ -69,45 +75,41 @@ static void add(struct sha *sha, const void *data, size_t len)
     }
 }
 
-static void end(struct sha *sha, uint8_t hash[WEIR__SHA256_BYTES])
+/* The hash of `first` and `second`, one after the other. */
+static void digest(const void *first, size_t first_len, const void *second, size_t second_len,
+                   uint8_t hash[WEIR__SHA256_BYTES])
 {
     static const unsigned char padding[SHA_BLOCK] = {0x80};
-    uint64_t bits = sha->len * 8;
+    struct sha sha = {
+        .state = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19}};
     unsigned char length[8];
+    add(&sha, first, first_len);
+    add(&sha, second, second_len);
+    uint64_t bits = sha.len * 8;
     for (int i = 0; i < 8; i++)
         length[i] = (unsigned char)(bits >> (56 - 8 * i));
-    size_t used = sha->len % SHA_BLOCK;
-    add(sha, padding, used < SHA_BLOCK - 8 ? SHA_BLOCK - 8 - used : 2 * SHA_BLOCK - 8 - used);
-    add(sha, length, sizeof length);
+    size_t used = sha.len % SHA_BLOCK;
+    add(&sha, padding, used < SHA_BLOCK - 8 ? SHA_BLOCK - 8 - used : 2 * SHA_BLOCK - 8 - used);
+    add(&sha, length, sizeof length);
     for (int i = 0; i < WEIR__SHA256_BYTES; i++)
-        hash[i] = (uint8_t)(sha->state[i / 4] >> (24 - 8 * (i % 4)));
+        hash[i] = (uint8_t)(sha.state[i / 4] >> (24 - 8 * (i % 4)));
+    explicit_bzero(&sha, sizeof sha);
 }
 
 void weir__sha256(const void *data, size_t len, uint8_t hash[WEIR__SHA256_BYTES])
 {
-    struct sha sha;
-    begin(&sha);
-    add(&sha, data, len);
-    end(&sha, hash);
+    digest(data, len, NULL, 0, hash);
 }
 
 void weir__hmac_sha256(const void *key, size_t key_len, const void *data, size_t len, uint8_t mac[WEIR__SHA256_BYTES])
 {
     unsigned char pad[SHA_BLOCK] = {0};
-    struct sha sha;
     memcpy(pad, key, key_len <= SHA_BLOCK ? key_len : SHA_BLOCK);
     for (int i = 0; i < SHA_BLOCK; i++)
         pad[i] ^= 0x36;
-    begin(&sha);
-    add(&sha, pad, sizeof pad);
-    add(&sha, data, len);
-    end(&sha, mac);
+    digest(pad, sizeof pad, data, len, mac);
     for (int i = 0; i < SHA_BLOCK; i++)
         pad[i] ^= 0x36 ^ 0x5c;
-    begin(&sha);
-    add(&sha, pad, sizeof pad);
-    add(&sha, mac, WEIR__SHA256_BYTES);
-    end(&sha, mac);
+    digest(pad, sizeof pad, mac, WEIR__SHA256_BYTES, mac);
     explicit_bzero(pad, sizeof pad);
-    explicit_bzero(&sha, sizeof sha);
 }

@@ -9,16 +9,21 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
-int weir__signals_open(void)
+int weir__signals_take(const int *numbers, size_t count)
 {
-    static const int taken[] = {SIGINT, SIGTERM, SIGQUIT, SIGHUP, SIGUSR1, SIGUSR2};
     sigset_t set;
     sigemptyset(&set);
-    for (size_t i = 0; i < sizeof taken / sizeof *taken; i++)
-        sigaddset(&set, taken[i]);
+    for (size_t i = 0; i < count; i++)
+        sigaddset(&set, numbers[i]);
     if (sigprocmask(SIG_BLOCK, &set, NULL) != 0)
         return -1;
     return signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
+}
+
+int weir__signals_open(void)
+{
+    static const int taken[] = {SIGINT, SIGTERM, SIGQUIT, SIGHUP, SIGUSR1, SIGUSR2};
+    return weir__signals_take(taken, sizeof taken / sizeof *taken);
 }
 
 enum weir__signal_action weir__signal_next(int signals)

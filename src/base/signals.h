@@ -2,6 +2,8 @@
 #ifndef WEIR_BASE_SIGNALS_H
 #define WEIR_BASE_SIGNALS_H
 
+#include <stddef.h>
+
 enum weir__signal_action {
     WEIR__ACTION_NONE, /* no signal is pending */
     WEIR__ACTION_RELOAD,
@@ -9,9 +11,11 @@ enum weir__signal_action {
 };
 
 /*
- * Blocks the signals, so that none of them ends the process, and returns a descriptor that is readable while one is
- * pending. -1: errno has the reason.
+ * Blocks signals, so that none of them ends the process, and returns a descriptor from which pending ones are read
+ * (signalfd). -1: errno has the reason.
  */
+int weir__signals_take(const int *numbers, size_t count);
+/* Takes the signals that are actions. */
 int weir__signals_open(void);
 /* Takes the next pending signal. */
 enum weir__signal_action weir__signal_next(int signals);

@@ -40,13 +40,17 @@ bool weir__utf8_valid(weir_text text)
 
 bool weir__text_sound(weir_text text)
 {
-    for (size_t i = 0; i < text.len;) {
-        uint32_t point;
-        size_t len = weir__utf8_decode(text.data + i, text.len - i, &point);
-        if (!len || point < 0x20 || point == 0x7f)
+    for (size_t i = 0; i < text.len; i++)
+        if ((unsigned char)text.data[i] < 0x20 || text.data[i] == 0x7f)
             return false;
-        i += len;
-    }
+    return weir__utf8_valid(text);
+}
+
+bool weir__text_graphic(weir_text text)
+{
+    for (size_t i = 0; i < text.len; i++)
+        if ((unsigned char)text.data[i] <= 0x20 || (unsigned char)text.data[i] >= 0x7f)
+            return false;
     return true;
 }
 
@@ -99,6 +103,19 @@ const char *weir__printable(weir_text text, char *buffer, size_t size)
     }
     buffer[used] = 0;
     return buffer;
+}
+
+void weir__escape_label(weir_text value, char *to, size_t size)
+{
+    const char *last = to + size - 1;
+    for (size_t i = 0; i < value.len && last - to >= 2; i++) {
+        char c = value.data[i];
+        if (c == '\\' || c == '"' || c == '\n')
+            *to++ = '\\';
+        if (c)
+            *to++ = c == '\n' ? 'n' : c;
+    }
+    *to = 0;
 }
 
 /* ---- Numbers ---- */

@@ -7,6 +7,9 @@
 
 #include <weir/weir.h>
 
+#define WEIR__COUNT(array)   (sizeof(array) / sizeof *(array))
+#define WEIR__LIST_OF(array) (array), WEIR__COUNT(array) /* an array and its size, as arguments */
+
 #define WEIR__TEXT(literal) ((weir_text){(literal), sizeof(literal) - 1})
 
 static inline weir_text weir__text_of(const char *text)
@@ -27,6 +30,12 @@ static inline int weir__text_order(weir_text a, weir_text b)
     return a.len ? memcmp(a.data, b.data, a.len) : 0;
 }
 
+/* weir__text_order for qsort, bsearch and tsearch, of texts and of structs that begin with one. */
+static inline int weir__text_compare(const void *a, const void *b)
+{
+    return weir__text_order(*(const weir_text *)a, *(const weir_text *)b);
+}
+
 static inline bool weir__text_is(weir_text a, const char *b)
 {
     return a.len == strlen(b) && memcmp(a.data, b, a.len) == 0;
@@ -36,6 +45,8 @@ static inline unsigned char weir__lower(char c)
 {
     return (unsigned char)(c >= 'A' && c <= 'Z' ? c + ('a' - 'A') : c);
 }
+
+#define WEIR__DECIMALS "0123456789" /* for strspn */
 
 static inline bool weir__is_digit(char c)
 {
@@ -121,6 +132,8 @@ size_t weir__utf8_decode(const char *data, size_t len, uint32_t *point);
 bool weir__utf8_valid(weir_text text);
 /* True for UTF-8 without control characters. */
 bool weir__text_sound(weir_text text);
+/* True for printable ASCII without blanks, and for an empty text. */
+bool weir__text_graphic(weir_text text);
 
 /* False for control characters and for those that hide text or change its direction. */
 bool weir__is_printable(uint32_t point);
@@ -130,6 +143,9 @@ bool weir__is_printable(uint32_t point);
  */
 const char *weir__printable(weir_text text, char *buffer, size_t size);
 #define WEIR__SHOWN 64 /* size of a buffer for a word or a value */
+
+/* Escapes a value of a Prometheus label; cuts what does not fit into `size` bytes with the zero byte. */
+void weir__escape_label(weir_text value, char *to, size_t size);
 
 /* ---- Numbers ---- */
 

@@ -131,9 +131,9 @@ static int play(struct weir__check *check)
 }
 
 /* The counters: those of --segment, or fresh ones. */
-static bool open_counters(struct weir__check *check, struct weir__findings *findings)
+static bool open_counters(struct weir__check *check)
 {
-    if (check->segment && !(check->path = weir__input_segment(check->segment, findings)))
+    if (check->segment && !(check->path = weir__input_segment(check->segment)))
         return false;
     weir_segment_options how = {.path = check->path,
                                 .size = SEGMENT_BYTES,
@@ -157,7 +157,7 @@ static bool open_counters(struct weir__check *check, struct weir__findings *find
 /* False after the findings were shown. */
 static bool open_engine(struct weir__check *check, struct weir__findings *findings)
 {
-    struct weir__input input = {.findings = findings, .errors_only = check->given->json};
+    struct weir__input input = {.findings = findings};
     bool opened = weir__input_open(&input, check->rules);
     weir_options options = {.attached = check->counters,
                             .rules_path = input.path,
@@ -165,7 +165,8 @@ static bool open_engine(struct weir__check *check, struct weir__findings *findin
                             .diagnose = weir__input_find,
                             .diagnose_context = &input,
                             .flags = WEIR_NO_WATCH};
-    const char *load = check->path ? weir__text("%s.load", check->path) : NULL; /* a host's load may scale the limits */
+    const char *load =
+        check->path ? weir__format("%s.load", check->path) : NULL; /* a host's load may scale the limits */
     if (load && access(load, F_OK) == 0)
         options.load = load;
     if (opened) {
@@ -181,12 +182,12 @@ static bool open_engine(struct weir__check *check, struct weir__findings *findin
 
 static int run(struct weir__check *check)
 {
-    struct weir__findings findings = {.to = stderr};
+    struct weir__findings findings = {.to = stderr, .errors_only = check->given->json};
     size_t room = check->descriptor_count > WEIR__CHECK_OUTCOMES ? check->descriptor_count : WEIR__CHECK_OUTCOMES;
     int code = 1;
     check->dry = check->segment && !weir__option(check->given, "take");
     check->outcomes = weir__keep(calloc(room, sizeof *check->outcomes));
-    if (open_counters(check, &findings) && open_engine(check, &findings)) {
+    if (open_counters(check) && open_engine(check, &findings)) {
         int error = play(check);
         code = error || (weir__option(check->given, "exit-code") && !weir_passes(&check->result.decision));
         if (error)
@@ -194,7 +195,6 @@ static int run(struct weir__check *check)
     }
     weir_close(check->engine);
     weir_segment_close(check->counters);
-    weir__findings_free(&findings);
     return code;
 }
 

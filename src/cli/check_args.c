@@ -1,5 +1,6 @@
 /* weir check: the command line, and the request or descriptors that it describes. */
 #include "cli/check.h"
+#include "base/clock.h"
 #include "base/duration.h"
 #include "cli/diagnose.h"
 
@@ -39,8 +40,8 @@ static bool add_header(struct weir__check *check, const char *line)
     if (name_len == 0 || line[name_len] != ':' || strpbrk(line, "\r\n"))
         return reject("-H", line, "not a header; write 'Name: value'");
     weir_text trimmed = weir__text_trim(weir__text_of(value));
-    const char *name = weir__text("%.*s", (int)name_len, line);
-    const char *text = weir__text("%.*s", (int)trimmed.len, trimmed.data);
+    const char *name = weir__format("%.*s", (int)name_len, line);
+    const char *text = weir__format("%.*s", (int)trimmed.len, trimmed.data);
     if (strcasecmp(name, "Host") == 0)
         check->host = text;
     if (strcasecmp(name, "Accept") == 0 && strcasestr(text, "application/problem+json"))
@@ -49,7 +50,7 @@ static bool add_header(struct weir__check *check, const char *line)
         weir_attribute *same = &check->attributes[i];
         if (same->kind != WEIR_ATTR_HEADER || strcasecmp(same->name, name) != 0)
             continue;
-        same->value = weir__text("%s%s%s", same->value, strcasecmp(name, "Cookie") == 0 ? "; " : ", ", text);
+        same->value = weir__format("%s%s%s", same->value, strcasecmp(name, "Cookie") == 0 ? "; " : ", ", text);
         return true;
     }
     return add(check, WEIR_ATTR_HEADER, name, text);
@@ -63,7 +64,7 @@ static bool add_named(struct weir__check *check, const char *pair)
         len++;
     if (len == 0 || pair[len] != '=')
         return reject("-A", pair, "not an attribute; write name=value, the name of a-z, 0-9 and _");
-    return add(check, WEIR_ATTR_NAMED, weir__text("%.*s", (int)len, pair), pair + len + 1);
+    return add(check, WEIR_ATTR_NAMED, weir__format("%.*s", (int)len, pair), pair + len + 1);
 }
 
 /* Cuts the URL into host and target. */
@@ -77,20 +78,16 @@ static bool take_url(struct weir__check *check, const char *url)
         const char *host = strchr(url, '/') + 2;
         size_t len = strcspn(host, "/?#");
         path = host + len;
-        for (size_t i = 0; i < len; i++)
-            if (host[i] == '@') { /* user and password */
-                host += i + 1;
-                len -= i + 1;
-                i = 0;
-            }
-        if (len == 0)
+        const char *at = memrchr(host, '@', len); /* behind user and password */
+        host = at ? at + 1 : host;
+        if (host == path)
             return reject("URL", url, "it has no host");
         if (!check->host)
-            check->host = weir__text("%.*s", (int)len, host);
+            check->host = weir__format("%.*s", (int)(path - host), host);
     } else if (url[0] != '/' && strcmp(url, "*") != 0) {
         return reject("URL", url, "begin it with '/' or 'http://'");
     }
-    check->target = weir__text("%s%.*s", *path == '/' || *path == '*' ? "" : "/", (int)strcspn(path, "#"), path);
+    check->target = weir__format("%s%.*s", *path == '/' || *path == '*' ? "" : "/", (int)strcspn(path, "#"), path);
     return true;
 }
 
@@ -131,7 +128,7 @@ static bool add_descriptor(struct weir__check *check, const char *word)
     size_t most = 1;
     for (const char *c = word; *c; c++)
         most += *c == ',';
-    char *at = weir__text("%s", word);
+    char *at = weir__format("%s", word);
     weir_descriptor_entry *entries = weir__keep(calloc(most, sizeof *entries));
     weir_descriptor *descriptor = &check->descriptors[check->descriptor_count++];
     descriptor->entries = entries;
@@ -163,6 +160,7 @@ static bool finish(struct weir__check *check)
 
 #define COST_MAX   INT64_C(4294967295)
 #define REPEAT_MAX 1000000
+#define AT_PAST_NS (5 * WEIR_SECOND) /* by how much --at of a segment may be in the past: clocks differ */
 
 static bool is_address(const char *text)
 {
@@ -199,6 +197,10 @@ static bool read_values(struct weir__check *check, const struct weir__given *giv
     check->has_cost = cost;
     if (at && !(weir__read_time(at, &check->at_ns) && check->at_ns > 0))
         return reject("--at", at, "not a time; use seconds since 1970 or 2026-01-02T03:04:05Z, from 1970 to 2199");
+    if (at && check->segment && check->at_ns < weir__clock_ns(CLOCK_REALTIME) - AT_PAST_NS)
+        return reject("--at", at,
+                      "in the past, and a segment has only the counters of now; leave out --at, or leave out --segment "
+                      "to play it against fresh counters at that time");
     if (repeat && !weir__read_int(repeat, 1, REPEAT_MAX, &check->repeat))
         return reject("--repeat", repeat, "use a number from 1 to 1000000");
     if (every && !weir__parse_duration(weir__text_of(every), INT64_C(90000) * 86400 * WEIR_SECOND, &check->every_ns))

@@ -2,11 +2,10 @@
 #include "base/duration.h"
 #include "cli/check.h"
 #include "cli/text.h"
-#include "rules/target.h"
+#include "rules/set.h"
 
 #include <inttypes.h>
 #include <string.h>
-#include <time.h>
 
 /* ---- Names ---- */
 
@@ -53,7 +52,7 @@ static struct reason_text reason_of(const weir_outcome *outcome)
     if (decision->verdict == WEIR_DENY && is_in_flight(outcome))
         return (struct reason_text){"limit", "as many requests are in flight as the limit allows"};
     if (decision->verdict == WEIR_ALLOW && decision->flags & WEIR_OVER_SOFT)
-        return (struct reason_text){"soft", "over the limit, within soft"};
+        return (struct reason_text){"soft", "over the limit, within its soft margin"};
     return by_limit[decision->verdict];
 }
 
@@ -83,17 +82,14 @@ static const char *status_phrase(int status)
     return "";
 }
 
-enum { TIME_TEXT = 48 };
-
-static const char *time_text(int64_t wall_ns, char *buffer)
+/* Milliseconds without zeros at their end: "2026-11-15T10:15:49.25Z". */
+static const char *time_text(int64_t wall_ns, char buffer[WEIR__TIME_TEXT])
 {
-    time_t seconds = (time_t)(wall_ns / WEIR_SECOND);
-    struct tm tm;
-    char fraction[WEIR__DURATION_TEXT];
-    gmtime_r(&seconds, &tm);
-    size_t len = strftime(buffer, TIME_TEXT, "%Y-%m-%dT%H:%M:%S", &tm);
-    weir__seconds_text(wall_ns % WEIR_SECOND / 1000000 * 1000000, fraction); /* "0" or "0.25" */
-    snprintf(buffer + len, TIME_TEXT - len, "%sZ", fraction + 1);
+    weir__time_text(wall_ns / 1000000, buffer);
+    char *end = buffer + strcspn(buffer, "Z");
+    while (end[-1] == '0')
+        end--;
+    snprintf(end - (end[-1] == '.'), 2, "Z");
     return buffer;
 }
 
@@ -180,7 +176,7 @@ static void print_outcome(const weir_outcome *outcome, const char *descriptor)
 /* Prints the request or the descriptors as they were given. */
 static void print_request(const struct weir__check *check)
 {
-    char text[TIME_TEXT];
+    char text[WEIR__TIME_TEXT];
     time_text(check->result.now.wall_ns, text);
     if (!check->domain) {
         weir__print_line(stdout, "%s %s%s%s%s%s at %s", check->method, check->target, check->host ? " of " : "",
@@ -203,7 +199,7 @@ static void print_normal(const struct weir__check *check)
     char sent[ROOM], normal[ROOM + 1];
     bool cut;
     weir_text target = {check->target, check->target ? strlen(check->target) : 0};
-    size_t sent_len = weir__target_normalise(target, sent, sizeof sent, NULL, NULL);
+    size_t sent_len = weir__target_normalise(target, sent, sizeof sent, &cut);
     size_t len = weir__target_form(target, WEIR__FORM_DEFAULT, normal, ROOM, &cut);
     if (check->domain || !check->target || (len == sent_len && memcmp(sent, normal, len) == 0))
         return;
@@ -315,7 +311,7 @@ static json_t *decision_json(const weir_outcome *outcome, const weir_decision *d
 
 json_t *weir__check_line_json(const struct weir__check *check)
 {
-    char text[TIME_TEXT];
+    char text[WEIR__TIME_TEXT];
     const weir_result *reply = &check->result;
     json_t *line = json_pack("{s:s}", "at", time_text(reply->now.wall_ns, text));
     json_object_update_new(line, decision_json(&reply->decided_by, &reply->decision));
@@ -346,7 +342,7 @@ json_t *weir__check_json(const struct weir__check *check)
 {
     const weir_result *reply = &check->result;
     bool denied = !weir_passes(&reply->decision) && !check->domain;
-    char text[TIME_TEXT];
+    char text[WEIR__TIME_TEXT];
     json_t *rules = json_array(), *headers = json_object();
     for (size_t i = 0; i < check->outcome_count; i++)
         json_array_append_new(rules,

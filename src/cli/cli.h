@@ -61,6 +61,7 @@ int weir__cmd_init(struct weir__given *given);
 int weir__cmd_lint(struct weir__given *given);
 int weir__cmd_serve(struct weir__given *given);
 int weir__cmd_top(struct weir__given *given);
+int weir__cmd_why(struct weir__given *given);
 int weir__cmd_rules_list(struct weir__given *given);
 int weir__cmd_rules_get(struct weir__given *given);
 int weir__cmd_rules_diff(struct weir__given *given);
@@ -87,9 +88,9 @@ void *weir__grow(void *list, size_t count, size_t element_bytes);
 /* Keeps memory from malloc until the command ends. Returns it; exits like weir__must. */
 void *weir__keep(void *memory);
 /* Formatted text that is kept until the command ends. */
-char *weir__text(const char *format, ...) __attribute__((format(printf, 1, 2)));
+char *weir__format(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* Formats a kept text from the arguments of a function like printf. */
-char *weir__text_of_arguments(const char *format, va_list arguments) __attribute__((format(printf, 1, 0)));
+char *weir__vformat(const char *format, va_list arguments) __attribute__((format(printf, 1, 0)));
 /* Makes the text in a buffer, "" if there is none, kept text, and empties the buffer. */
 char *weir__buffer_keep(struct weir__buffer *buffer);
 /* The text in a buffer; "" if there is none. Exits like weir__must if the buffer had no memory. */

@@ -32,7 +32,7 @@ const char *weir__scalar(const char *text)
     bool control = false;
     size_t len = strlen(text);
     if (is_plain(text))
-        return weir__text("%s", text);
+        return weir__format("%s", text);
     for (size_t i = 0; i < len; i++)
         control |= (unsigned char)text[i] < 0x20 || text[i] == 0x7f;
     /* In single quotes only the quote is special: regular expressions stay readable. */
@@ -58,7 +58,7 @@ void weir__convert_warn(struct weir__convert *convert, struct weir__new_rule *ru
 {
     va_list arguments;
     va_start(arguments, format);
-    const char *message = weir__text_of_arguments(format, arguments);
+    const char *message = weir__vformat(format, arguments);
     va_end(arguments);
     convert->warnings++;
     weir__print_line(stderr, "%s:%d: warning: %s", convert->file, line, message);
@@ -66,24 +66,20 @@ void weir__convert_warn(struct weir__convert *convert, struct weir__new_rule *ru
         weir__buffer_printf(&rule->notes, "%s\n", message);
 }
 
-/* Writes each line of `text` after "# ", indented; '?' for characters that a comment cannot have. */
+/*
+ * Writes each line of `text` after "# ", indented. Other line breaks, such as CR or U+0085, are escaped: YAML would end
+ * the comment there.
+ */
 static void put_comment(struct weir__buffer *to, const char *text, int indent)
 {
     size_t len = strlen(text);
-    bool begins = true;
     for (size_t at = 0; at < len;) {
-        uint32_t point = 0;
-        size_t bytes = weir__utf8_decode(text + at, len - at, &point);
+        bool begins = at == 0 || text[at - 1] == '\n', ends = text[at] == '\n';
+        struct weir__shown next = weir__shown_next(text + at, len - at);
         if (begins)
             weir__buffer_printf(to, "%*s# ", indent, "");
-        begins = bytes == 1 && point == '\n';
-        if (begins)
-            weir__buffer_printf(to, "\n");
-        else if (bytes == 0 || point < 0x20 || (point >= 0x7f && point < 0xa0))
-            weir__buffer_printf(to, "?");
-        else
-            weir__buffer_printf(to, "%.*s", (int)bytes, text + at);
-        at += bytes ? bytes : 1;
+        weir__buffer_printf(to, "%.*s", (int)next.len, ends ? "\n" : next.text);
+        at += next.taken;
     }
 }
 
@@ -165,7 +161,7 @@ void weir__convert_identity(struct weir__convert *convert, const char *name)
             weir__buffer_printf(&header, "-");
         begins = *c == '_';
     }
-    json_object_set_new(convert->identity, name, json_string(weir__text("header:X-%s", weir__buffer_keep(&header))));
+    json_object_set_new(convert->identity, name, json_string(weir__format("header:X-%s", weir__buffer_keep(&header))));
 }
 
 /* ---- The command ---- */
@@ -175,7 +171,7 @@ enum source { UNKNOWN, DESCRIPTORS, NGINX, OWN };
 /* True if a line of the text begins with `start`. */
 static bool has_line(const char *text, const char *start)
 {
-    return strncmp(text, start, strlen(start)) == 0 || strstr(text, weir__text("\n%s", start));
+    return strncmp(text, start, strlen(start)) == 0 || strstr(text, weir__format("\n%s", start));
 }
 
 static enum source source_of(const char *text)
@@ -232,15 +228,14 @@ static void put_all(const struct weir__convert *convert, struct weir__buffer *to
                         weir__buffer_text(&convert->rules));
 }
 
-bool weir__convert_check(const char *name, const char *text, size_t len, weir_diagnose *diagnose)
+bool weir__convert_check(const char *name, const char *text, size_t len, bool errors_only)
 {
-    struct weir__findings findings = {.to = stderr};
+    struct weir__findings findings = {.to = stderr, .errors_only = errors_only};
     weir_rules *rules = NULL;
-    int error = weir_rules_parse(name, text, len, diagnose, &findings, &rules);
+    int error = weir_rules_parse(name, text, len, weir__add_finding, &findings, &rules);
     if (error)
         weir__find_failure(&findings, name, error);
     weir_rules_free(rules);
-    weir__findings_free(&findings);
     return error == 0;
 }
 
@@ -263,7 +258,7 @@ static int convert_all(const char **paths, size_t count, enum source from)
     } else if (rules > 0) {
         fputs(weir__buffer_text(&result), stdout);
         /* The result must be valid rules. Warnings about them are left to weir lint. */
-        good &= weir__convert_check("<converted>", result.data, result.len, weir__find_errors);
+        good &= weir__convert_check("<converted>", result.data, result.len, true);
     }
     if (convert.warnings > 0)
         fprintf(stderr, "weir convert: %zu rule%s, %d warning%s; read the comments\n", rules, rules == 1 ? "" : "s",

@@ -44,8 +44,8 @@ void weir__convert_rule(struct weir__convert *convert, struct weir__new_rule *ru
 /* Adds the name to identity, with a header as its source, if it is not there. */
 void weir__convert_identity(struct weir__convert *convert, const char *name);
 
-/* Checks rules by the library. False after errors were printed. */
-bool weir__convert_check(const char *name, const char *text, size_t len, weir_diagnose *diagnose);
+/* Checks rules by the library; errors_only: without its warnings. False after errors were printed. */
+bool weir__convert_check(const char *name, const char *text, size_t len, bool errors_only);
 
 /* Each adds the rules of one text, and warns of what it cannot convert. */
 void weir__convert_descriptors(struct weir__convert *convert, const char *text, size_t len);

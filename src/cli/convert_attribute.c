@@ -1,10 +1,9 @@
 /* weir convert: attributes, and conditions on them. */
 #include "cli/convert.h"
+#include "rules/set.h"
 
-#include <arpa/inet.h>
 #include <ctype.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
@@ -30,15 +29,15 @@ bool weir__attribute_is_named(const char *attribute)
 static const char *named(const char *text, size_t len)
 {
     static const char *const taken[] = {"header", "query", "network", "cookie"};
-    char *name = weir__text("%s%.*s", len == 0 || isdigit((unsigned char)text[0]) ? "_" : "",
-                            (int)(len < NAME_MAX_BYTES ? len : NAME_MAX_BYTES), text);
+    char *name = weir__format("%s%.*s", len == 0 || isdigit((unsigned char)text[0]) ? "_" : "",
+                              (int)(len < NAME_MAX_BYTES ? len : NAME_MAX_BYTES), text);
     name[strnlen(name, NAME_MAX_BYTES)] = '\0';
     for (char *c = name; *c; c++)
         *c = weir__is_letter(*c) || weir__is_digit(*c) ? (char)weir__lower(*c) : '_';
     bool is_taken = weir__attribute_is_always(name);
     for (size_t i = 0; i < sizeof taken / sizeof *taken; i++)
         is_taken |= strcmp(name, taken[i]) == 0;
-    return is_taken ? weir__text("%s_", name) : name;
+    return is_taken ? weir__format("%s_", name) : name;
 }
 
 /* Names with a fixed meaning, and their attributes. */
@@ -77,8 +76,8 @@ const char *weir__attribute_for_key(const char *key, int number)
                                 {":authority", "host"}};
     const char *known = look_up(keys, sizeof keys / sizeof *keys, key, strlen(key));
     if (number > 1)
-        return weir__text("%s_%d", named(key, strlen(key)), number);
-    return known ? known : is_header(key) ? weir__text("header:%s", key) : named(key, strlen(key));
+        return weir__format("%s_%d", named(key, strlen(key)), number);
+    return known ? known : is_header(key) ? weir__format("header:%s", key) : named(key, strlen(key));
 }
 
 const char *weir__attribute_for_variable(const char *variable, size_t len, bool *known)
@@ -99,7 +98,7 @@ const char *weir__attribute_for_variable(const char *variable, size_t len, bool 
         size_t skip = strlen(prefixes[i][0]);
         if (len <= skip || len - skip >= HEADER_MAX || memcmp(variable, prefixes[i][0], skip) != 0)
             continue;
-        char *made = weir__text("%s%.*s", prefixes[i][1], (int)(len - skip), variable + skip);
+        char *made = weir__format("%s%.*s", prefixes[i][1], (int)(len - skip), variable + skip);
         for (char *c = made; *c && i == 0; c++)
             *c = *c == '_' ? '-' : *c;
         attribute = made;
@@ -124,20 +123,9 @@ const char *weir__regex(const char *text, bool stars)
 
 bool weir__is_network(const char *text)
 {
-    char address[64];
-    unsigned char bytes[16];
-    size_t len = strcspn(text, "/");
-    char *end = NULL;
-    if (len >= sizeof address)
-        return false;
-    memcpy(address, text, len);
-    address[len] = '\0';
-    int bits = inet_pton(AF_INET, address, bytes) == 1 ? 32 : inet_pton(AF_INET6, address, bytes) == 1 ? 128 : -1;
-    if (text[len] == '/') {
-        long given = isdigit((unsigned char)text[len + 1]) ? strtol(text + len + 1, &end, 10) : -1;
-        return given >= 0 && given <= bits && *end == '\0';
-    }
-    return bits > 0;
+    struct weir__network network;
+    bool host_bits;
+    return weir__network_parse(weir__text_of(text), &network, &host_bits);
 }
 
 /* A value as a pattern: in paths '*' stops at '/', so it becomes "**" unless it is the last segment. */
@@ -154,7 +142,7 @@ static const char *pattern_of(const char *attribute, const char *value)
 /* Adds a member to a map such as `header: { a: x }`, which may exist: `match` has each field once. */
 static void put_member(struct weir__buffer *match, const char *field, const char *name, const char *pattern)
 {
-    const char *start = weir__text("%s: { ", field), *added = weir__text("%s: %s }\n", weir__scalar(name), pattern);
+    const char *start = weir__format("%s: { ", field), *added = weir__format("%s: %s }\n", weir__scalar(name), pattern);
     const char *line = weir__buffer_text(match);
     while (*line && strncmp(line, start, strlen(start)) != 0)
         line += strcspn(line, "\n") + 1;
@@ -186,16 +174,16 @@ bool weir__put_condition(struct weir__buffer *match, const char *attribute, cons
     }
     const char *text = pattern_of(attribute, value), *but = weir__buffer_keep(&others);
     if (!*value)
-        text = weir__text("{ not: [%s] }", but);
+        text = weir__format("{ not: [%s] }", but);
     else if (rival_count > 0)
-        text =
-            weir__text("{ regex: %s }", weir__scalar(weir__text("(?s)^(?!(?:%s)$)%s$", but, weir__regex(value, true))));
+        text = weir__format("{ regex: %s }",
+                            weir__scalar(weir__format("(?s)^(?!(?:%s)$)%s$", but, weir__regex(value, true))));
     if (!*value && rival_count == 0)
         return true;
     if (address && !networks)
         return false;
     if (colon)
-        put_member(match, weir__text("%.*s", (int)(colon - attribute), attribute), colon + 1, text);
+        put_member(match, weir__format("%.*s", (int)(colon - attribute), attribute), colon + 1, text);
     else
         weir__buffer_printf(match, "%s: %s\n", address ? "network" : attribute, text);
     return true;

@@ -4,17 +4,17 @@
  */
 #include "cli/convert.h"
 #include "cli/diagnose.h"
+#include "rules/set.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-#include <yaml.h>
 
-enum { DEPTH = 32 };
+#define TREE_BYTES ((size_t)256 << 20)
 
 /* One entry on the way down to a limit. */
 struct descriptor_step {
-    yaml_node_t *entry, *siblings;
+    const struct weir__node *entry, *siblings;
     const char *key, *value; /* value "": any */
     bool share;              /* share_threshold: all values of the pattern share a counter */
     int number;              /* which of the entries with this key on the way, from 1 */
@@ -22,39 +22,26 @@ struct descriptor_step {
 
 struct descriptor_walk {
     struct weir__convert *convert;
-    yaml_document_t document;
     const char *domain;
-    struct descriptor_step steps[DEPTH];
+    struct descriptor_step steps[WEIR__YAML_DEPTH];
     int depth;
 };
 
-static yaml_node_t *get(struct descriptor_walk *walk, yaml_node_t *map, const char *name)
-{
-    if (!map || map->type != YAML_MAPPING_NODE)
-        return NULL;
-    for (yaml_node_pair_t *pair = map->data.mapping.pairs.start; pair < map->data.mapping.pairs.top; pair++) {
-        const yaml_node_t *key = yaml_document_get_node(&walk->document, pair->key);
-        if (key->type == YAML_SCALAR_NODE && strcmp((const char *)key->data.scalar.value, name) == 0)
-            return yaml_document_get_node(&walk->document, pair->value);
-    }
-    return NULL;
-}
-
 /* The text of a member; "" if it has none. */
-static const char *text(struct descriptor_walk *walk, yaml_node_t *map, const char *name)
+static const char *text(const struct weir__node *map, const char *name)
 {
-    const yaml_node_t *node = get(walk, map, name);
-    return node && node->type == YAML_SCALAR_NODE ? (const char *)node->data.scalar.value : "";
+    const struct weir__node *node = weir__node_get(map, name);
+    return node && node->kind == WEIR__SCALAR ? node->text.data : "";
 }
 
-static bool is_true(struct descriptor_walk *walk, yaml_node_t *map, const char *name)
+static bool is_true(const struct weir__node *map, const char *name)
 {
-    return strcmp(text(walk, map, name), "true") == 0;
+    return strcmp(text(map, name), "true") == 0;
 }
 
-static int line_of(const yaml_node_t *node)
+static int line_of(const struct weir__node *node)
 {
-    return (int)node->start_mark.line + 1;
+    return (int)node->place.line;
 }
 
 /* ---- Steps as match and key ---- */
@@ -73,17 +60,15 @@ static bool may_meet(const char *a, const char *b)
  * The values of siblings that have precedence: for a bare key all, for a pattern the exact and earlier ones. Returns
  * how many there are.
  */
-static size_t find_rivals(struct descriptor_walk *walk, const struct descriptor_step *step, const char **rivals)
+static size_t find_rivals(const struct descriptor_step *step, const char **rivals)
 {
     bool earlier = true;
     size_t count = 0;
-    yaml_node_item_t *end = step->siblings->data.sequence.items.top;
-    for (yaml_node_item_t *item = step->siblings->data.sequence.items.start; item < end; item++) {
-        yaml_node_t *entry = yaml_document_get_node(&walk->document, *item);
-        const char *value = text(walk, entry, "value");
+    for (const struct weir__node *entry = step->siblings->first; entry; entry = entry->next) {
+        const char *value = text(entry, "value");
         if (entry == step->entry)
             earlier = false;
-        else if (*value && strcmp(text(walk, entry, "key"), step->key) == 0 &&
+        else if (*value && strcmp(text(entry, "key"), step->key) == 0 &&
                  (!*step->value || ((earlier || !strchr(value, '*')) && may_meet(value, step->value))))
             rivals[count++] = value;
     }
@@ -95,12 +80,11 @@ static bool add_step(struct descriptor_walk *walk, struct weir__new_rule *rule, 
 {
     const char *attribute = weir__attribute_for_key(step->key, step->number);
     bool any = strchr(step->value, '*') || !*step->value;
-    size_t siblings = (size_t)(step->siblings->data.sequence.items.top - step->siblings->data.sequence.items.start);
-    const char **rivals = weir__must(calloc(siblings, sizeof *rivals));
+    const char **rivals = weir__must(calloc(step->siblings->count, sizeof *rivals));
     if (weir__attribute_is_named(attribute))
         weir__convert_identity(walk->convert, attribute);
     bool expressed =
-        weir__put_condition(&rule->match, attribute, step->value, rivals, any ? find_rivals(walk, step, rivals) : 0);
+        weir__put_condition(&rule->match, attribute, step->value, rivals, any ? find_rivals(step, rivals) : 0);
     free(rivals);
     if (!expressed)
         weir__convert_warn(walk->convert, rule, line_of(step->entry),
@@ -113,7 +97,7 @@ static bool add_step(struct descriptor_walk *walk, struct weir__new_rule *rule, 
 
 /* ---- Limits ---- */
 
-static void put_window(struct descriptor_walk *walk, struct weir__new_rule *rule, yaml_node_t *limit)
+static void put_window(struct weir__new_rule *rule, const struct weir__node *limit)
 {
     /* Weeks, months and years are numbers of days from 1970 on; with a timezone they are the calendar's. */
     static const struct descriptor_unit {
@@ -122,10 +106,10 @@ static void put_window(struct descriptor_walk *walk, struct weir__new_rule *rule
         const char *letter, *calendar;
     } units[] = {{"second", 1, "s", "s"}, {"minute", 1, "m", "m"},  {"hour", 1, "h", "h"},  {"day", 1, "d", "d"},
                  {"week", 7, "d", "w"},   {"month", 30, "d", "mo"}, {"year", 365, "d", "y"}};
-    const char *unit = text(walk, limit, "unit");
-    const char *times = text(walk, limit, "unit_multiplier");
-    bool calendar = get(walk, limit, "timezone");
-    for (size_t i = 0; i < sizeof units / sizeof *units; i++)
+    const char *unit = text(limit, "unit");
+    const char *times = text(limit, "unit_multiplier");
+    bool calendar = weir__node_get(limit, "timezone");
+    for (size_t i = 0; i < WEIR__COUNT(units); i++)
         if (strcasecmp(unit, units[i].name) == 0)
             weir__buffer_printf(&rule->more, "window: %ld%s\n",
                                 (calendar ? 1 : units[i].count) * (*times ? strtol(times, NULL, 10) : 1),
@@ -133,54 +117,48 @@ static void put_window(struct descriptor_walk *walk, struct weir__new_rule *rule
 }
 
 /* Copies `algorithm` and its parameters, extensions of weir. */
-static void put_parameters(struct descriptor_walk *walk, struct weir__new_rule *rule, yaml_node_t *limit)
+static void put_parameters(struct weir__new_rule *rule, const struct weir__node *limit)
 {
     static const char *const theirs[] = {"unit", "requests_per_unit", "unit_multiplier", "unlimited",
                                          "name", "replaces"};
-    if (!get(walk, limit, "algorithm"))
+    if (!weir__node_get(limit, "algorithm"))
         weir__buffer_printf(&rule->more, "algorithm: fixed_window\n");
-    for (yaml_node_pair_t *pair = limit->data.mapping.pairs.start; pair < limit->data.mapping.pairs.top; pair++) {
-        const yaml_node_t *key = yaml_document_get_node(&walk->document, pair->key);
-        const yaml_node_t *value = yaml_document_get_node(&walk->document, pair->value);
-        const char *name = key->type == YAML_SCALAR_NODE ? (const char *)key->data.scalar.value : "";
-        bool own = value->type == YAML_SCALAR_NODE && *name;
-        for (size_t i = 0; i < sizeof theirs / sizeof *theirs; i++)
-            own &= strcmp(name, theirs[i]) != 0;
+    for (const struct weir__node *value = limit->first; value; value = value->next) {
+        bool own = value->kind == WEIR__SCALAR;
+        for (size_t i = 0; i < WEIR__COUNT(theirs); i++)
+            own &= !weir__text_is(value->name->text, theirs[i]);
         if (own)
-            weir__buffer_printf(&rule->more, "%s: %s\n", name, (const char *)value->data.scalar.value);
+            weir__buffer_printf(&rule->more, "%s: %s\n", value->name->text.data, value->text.data);
     }
 }
 
 /* Warns of fields without a counterpart. */
-static void add_notes(struct descriptor_walk *walk, struct weir__new_rule *rule, yaml_node_t *entry, yaml_node_t *limit)
+static void add_notes(struct weir__convert *convert, struct weir__new_rule *rule, const struct weir__node *entry,
+                      const struct weir__node *limit)
 {
-    struct weir__convert *convert = walk->convert;
-    yaml_node_t *replaces = get(walk, limit, "replaces");
-    if (replaces && replaces->type == YAML_SEQUENCE_NODE) {
+    const struct weir__node *replaces = weir__node_get(limit, "replaces");
+    if (replaces && replaces->kind == WEIR__LIST) {
         struct weir__buffer names = {0};
-        for (yaml_node_item_t *item = replaces->data.sequence.items.start; item < replaces->data.sequence.items.top;
-             item++)
-            weir__buffer_printf(&names, "%s%s", names.len ? ", " : "",
-                                text(walk, yaml_document_get_node(&walk->document, *item), "name"));
+        for (const struct weir__node *item = replaces->first; item; item = item->next)
+            weir__buffer_printf(&names, "%s%s", names.len ? ", " : "", text(item, "name"));
         weir__convert_warn(convert, rule, line_of(replaces),
                            "replaces has no counterpart: here the limits it replaces (%s) count, too, unless their "
                            "match leaves these requests out",
                            weir__buffer_keep(&names));
     }
-    if (is_true(walk, entry, "quota_mode"))
+    if (is_true(entry, "quota_mode"))
         weir__convert_warn(
             convert, rule, line_of(entry),
             "quota_mode has no counterpart: there such limits deny only if all of them are used up, here "
             "each denies by itself");
-    if (get(walk, entry, "metadata") || is_true(walk, entry, "detailed_metric") ||
-        is_true(walk, entry, "value_to_metric"))
+    if (weir__node_get(entry, "metadata") || is_true(entry, "detailed_metric") || is_true(entry, "value_to_metric"))
         weir__buffer_printf(&rule->notes,
                             "metadata, detailed_metric and value_to_metric are left out: they decide nothing\n");
 }
 
-static void put_name(struct descriptor_walk *walk, struct weir__new_rule *rule, yaml_node_t *limit)
+static void put_name(struct descriptor_walk *walk, struct weir__new_rule *rule, const struct weir__node *limit)
 {
-    const char *name = text(walk, limit, "name");
+    const char *name = text(limit, "name");
     if (*name) {
         weir__buffer_printf(&rule->name, "%s", name);
         return;
@@ -191,7 +169,7 @@ static void put_name(struct descriptor_walk *walk, struct weir__new_rule *rule, 
                             walk->steps[i].value);
 }
 
-static void make_rule(struct descriptor_walk *walk, yaml_node_t *entry, yaml_node_t *limit)
+static void make_rule(struct descriptor_walk *walk, const struct weir__node *entry, const struct weir__node *limit)
 {
     struct weir__new_rule rule = {0};
     bool expressed = true;
@@ -199,66 +177,60 @@ static void make_rule(struct descriptor_walk *walk, yaml_node_t *entry, yaml_nod
     weir__buffer_printf(&rule.notes, "%s:%d\n", walk->convert->file, line_of(entry));
     for (int i = 0; i < walk->depth; i++)
         expressed &= add_step(walk, &rule, &walk->steps[i]);
-    if (is_true(walk, limit, "unlimited")) {
+    if (is_true(limit, "unlimited")) {
         weir__buffer_printf(&rule.notes, "%s is unlimited: no rule; those of the values beside it leave it out\n",
                             weir__buffer_text(&rule.name));
         expressed = false;
     } else {
-        weir__buffer_printf(&rule.more, "limit: %s\n", text(walk, limit, "requests_per_unit"));
-        put_window(walk, &rule, limit);
-        put_parameters(walk, &rule, limit);
+        weir__buffer_printf(&rule.more, "limit: %s\n", text(limit, "requests_per_unit"));
+        put_window(&rule, limit);
+        put_parameters(&rule, limit);
     }
-    if (is_true(walk, entry, "shadow_mode"))
+    if (is_true(entry, "shadow_mode"))
         weir__buffer_printf(&rule.more, "shadow: true\n");
-    add_notes(walk, &rule, entry, limit);
+    add_notes(walk->convert, &rule, entry, limit);
     weir__convert_rule(walk->convert, &rule, expressed);
 }
 
-/* Goes down the tree; the library has made sure that it is at most DEPTH deep. */
-static void visit(struct descriptor_walk *walk, yaml_node_t *list)
+/* Goes down the tree, whose depth is bounded by the reader of YAML. */
+static void visit(struct descriptor_walk *walk, const struct weir__node *list)
 {
-    if (!list || list->type != YAML_SEQUENCE_NODE || walk->depth == DEPTH)
+    if (!list || list->kind != WEIR__LIST)
         return;
-    for (yaml_node_item_t *item = list->data.sequence.items.start; item < list->data.sequence.items.top; item++) {
-        yaml_node_t *entry = yaml_document_get_node(&walk->document, *item);
+    for (const struct weir__node *entry = list->first; entry; entry = entry->next) {
         struct descriptor_step *step = &walk->steps[walk->depth];
         *step = (struct descriptor_step){.entry = entry,
                                          .siblings = list,
-                                         .key = text(walk, entry, "key"),
-                                         .value = text(walk, entry, "value"),
-                                         .share = is_true(walk, entry, "share_threshold"),
+                                         .key = text(entry, "key"),
+                                         .value = text(entry, "value"),
+                                         .share = is_true(entry, "share_threshold"),
                                          .number = 1};
         for (int i = 0; i < walk->depth; i++)
             step->number += strcmp(walk->steps[i].key, step->key) == 0;
         walk->depth++;
-        yaml_node_t *limit = get(walk, entry, "rate_limit");
-        if (limit && limit->type == YAML_MAPPING_NODE)
+        const struct weir__node *limit = weir__node_get(entry, "rate_limit");
+        if (limit && limit->kind == WEIR__MAP)
             make_rule(walk, entry, limit);
-        visit(walk, get(walk, entry, "descriptors"));
+        visit(walk, weir__node_get(entry, "descriptors"));
         walk->depth--;
     }
 }
 
 void weir__convert_descriptors(struct weir__convert *convert, const char *source, size_t len)
 {
-    struct descriptor_walk walk = {.convert = convert};
-    yaml_parser_t parser;
+    struct weir__source file = {convert->file, {source, len}};
+    struct weir__diagnostics silent = {.sources = &file, .source_count = 1};
+    struct weir__arena arena = {.bytes_max = TREE_BYTES};
     /* The library checks the file first, and reports its errors as everywhere. */
-    if (!weir__convert_check(convert->file, source, len, weir__add_finding) || !yaml_parser_initialize(&parser)) {
-        convert->failed = true;
-        return;
-    }
-    yaml_parser_set_input_string(&parser, (const unsigned char *)source, len);
-    if (yaml_parser_load(&parser, &walk.document)) {
-        yaml_node_t *root = yaml_document_get_root_node(&walk.document);
-        walk.domain = text(&walk, root, "domain");
+    bool good = weir__convert_check(convert->file, source, len, false);
+    const struct weir__node *root = good ? weir__yaml_read(0, &arena, &silent) : NULL;
+    if (root) {
+        struct descriptor_walk walk = {.convert = convert, .domain = text(root, "domain")};
         weir__convert_head(convert,
                            "From descriptors of envoyproxy/ratelimit, by weir convert. There the caller chooses the\n"
                            "descriptors it sends; here a rule counts every request that has its attributes.\n");
-        visit(&walk, get(&walk, root, "descriptors"));
-        yaml_document_delete(&walk.document);
-    } else {
-        convert->failed = true;
+        visit(&walk, weir__node_get(root, "descriptors"));
     }
-    yaml_parser_delete(&parser);
+    convert->failed |= !root;
+    weir__arena_free(&arena);
 }

@@ -59,9 +59,9 @@ struct nginx {
 static const char *host_pattern(const char *name)
 {
     if (*name == '~')
-        return weir__text("{ regex: %s }", weir__scalar(name + 1));
+        return weir__format("{ regex: %s }", weir__scalar(name + 1));
     if (*name == '.') /* the domain, and all in it */
-        return weir__text("%s, '*%s'", weir__scalar(name + 1), name);
+        return weir__format("%s, %s", weir__scalar(name + 1), weir__scalar(weir__format("*%s", name)));
     return weir__scalar(name);
 }
 
@@ -80,7 +80,7 @@ static const char *hosts_of(const struct weir__directive *block)
             weir__buffer_printf(&list, "%s%s", list.len ? ", " : "", host_pattern(d->arguments[i]));
         }
     }
-    return weir__text(several ? "[%s]" : "%s", weir__buffer_keep(&list));
+    return weir__format(several ? "[%s]" : "%s", weir__buffer_keep(&list));
 }
 
 static void add_place(struct nginx *nginx, const struct weir__directive *block)
@@ -133,7 +133,7 @@ static void find_places(struct nginx *nginx)
 
 static const char *regex_pattern(const char *regex)
 {
-    return weir__text("{ regex: %s }", weir__scalar(regex));
+    return weir__format("{ regex: %s }", weir__scalar(regex));
 }
 
 /* A place as a pattern of `path`. */
@@ -141,10 +141,10 @@ static const char *path_pattern(const struct nginx_place *place)
 {
     bool ends = *place->path && place->path[strlen(place->path) - 1] == '/', exact = place->kind == PLACE_EXACT;
     if (place->kind == PLACE_REGEX)
-        return regex_pattern(weir__text("%s%s", place->nocase ? "(?i)" : "", place->path));
+        return regex_pattern(weir__format("%s%s", place->nocase ? "(?i)" : "", place->path));
     if (strchr(place->path, '*')) /* a literal star: only a regular expression can match it */
-        return regex_pattern(weir__text("^%s%s", weir__regex(place->path, false), exact ? "$" : ""));
-    return weir__scalar(weir__text("%s%s", place->path, exact ? "" : ends ? "*" : "**"));
+        return regex_pattern(weir__format("^%s%s", weir__regex(place->path, false), exact ? "$" : ""));
+    return weir__scalar(weir__format("%s%s", place->path, exact ? "" : ends ? "*" : "**"));
 }
 
 /* True if `inner` is a place inside the prefix `outer`, and another one. */
@@ -168,7 +168,7 @@ static const char *path_pattern_but(const struct nginx *nginx, const struct ngin
     }
     if (others.len == 0)
         return path_pattern(place);
-    return regex_pattern(weir__text("^(?!(?:%s))%s", weir__buffer_keep(&others), weir__regex(place->path, false)));
+    return regex_pattern(weir__format("^(?!(?:%s))%s", weir__buffer_keep(&others), weir__regex(place->path, false)));
 }
 
 /* Everything but the other places. One that is inside another is left out with that. */
@@ -270,8 +270,8 @@ static void find_uses(struct nginx *nginx, struct nginx_place *place)
                             .status = status,
                             .nodelay = weir__directive_has(d, "nodelay"),
                             .dry = dry};
-        use->way = weir__text("%s %s %s %s %d %d %s", use->zone, use->burst, use->delay, status, use->nodelay, dry,
-                              place->hosts);
+        use->way = weir__format("%s %s %s %s %d %d %s", use->zone, use->burst, use->delay, status, use->nodelay, dry,
+                                place->hosts);
     }
 }
 
@@ -412,7 +412,7 @@ static void visit_others(struct nginx *nginx)
     int trusting = 0;                 /* line */
     bool included = false;
     for (const struct weir__directive *d = nginx->root.first; d; d = weir__nginx_next(d)) {
-        const char *word = word_of(d, ""), *network = weir__text("'%s'", word);
+        const char *word = word_of(d, ""), *network = weir__format("'%s'", word);
         if (weir__directive_is(d, "real_ip_header"))
             header = word_of(d, header);
         if (weir__directive_is(d, "set_real_ip_from") && d->count > 1) {

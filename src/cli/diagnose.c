@@ -14,45 +14,34 @@
 
 enum { TAB = 8, EXCERPT = 100, BEFORE_CARET = 60, READ_BYTES = 65536 };
 
-/* One character of a source line: its bytes, its columns at `column`, and how it is shown. */
-static size_t source_next(const char *text, size_t left, size_t column, size_t *width, bool *blank, bool *clean)
+/* A character of a source line at this column; a tab is blanks up to the next stop. */
+static struct weir__shown source_next(const char *text, size_t left, size_t column)
 {
-    uint32_t point = 0;
-    size_t bytes = weir__utf8_decode(text, left, &point);
-    *blank = bytes > 0 && point == '\t';
-    *clean = bytes > 0 && point >= 0x20 && point != 0x7f && !(point >= 0x80 && point < 0xa0);
-    *width = *blank ? TAB - column % TAB : *clean ? (size_t)weir__point_width(point) : 1;
-    return bytes ? bytes : 1;
+    static const char blanks[TAB + 1] = "        ";
+    size_t width = TAB - column % TAB;
+    return *text == '\t' ? (struct weir__shown){1, blanks, width, width} : weir__shown_next(text, left);
 }
 
 /* The part of the line around character number `character` (from 1), and a caret under it. */
 static void show_source(FILE *to, int line, const char *source, int character)
 {
-    size_t len = strcspn(source, "\r\n");
-    size_t caret = 0, width;
-    bool blank, clean;
-    size_t at = 0;
+    struct weir__shown next;
+    size_t len = strcspn(source, "\r\n"), caret = 0, at = 0;
     for (int i = 1; i < character && at < len; i++) {
-        at += source_next(source + at, len - at, caret, &width, &blank, &clean);
-        caret += width;
+        next = source_next(source + at, len - at, caret);
+        at += next.taken;
+        caret += next.width;
     }
     size_t from = caret > BEFORE_CARET + 10 ? caret - BEFORE_CARET : 0;
     fprintf(to, "%5d | %s", line, from ? "…" : "");
     size_t column = 0;
-    for (at = 0; at < len && column < from + EXCERPT;) {
-        size_t bytes = source_next(source + at, len - at, column, &width, &blank, &clean);
-        if (column >= from) {
-            if (blank)
-                fprintf(to, "%*s", (int)width, "");
-            else if (clean)
-                fwrite(source + at, 1, bytes, to);
-            else
-                fputc('?', to);
-        } else if (column + width > from) {
-            from = column + width; /* a wide character or a tab across the edge is left out whole */
-        }
-        column += width;
-        at += bytes;
+    for (at = 0; at < len && column < from + EXCERPT; at += next.taken) {
+        next = source_next(source + at, len - at, column);
+        if (column >= from)
+            fwrite(next.text, 1, next.len, to);
+        else if (column + next.width > from)
+            from = column + next.width; /* a wide character or a tab across the edge is left out whole */
+        column += next.width;
     }
     fprintf(to, "%s\n      | ", at < len ? "…" : "");
     if (caret >= from)
@@ -84,6 +73,8 @@ void weir__add_finding(void *context, const weir_diagnostic *diagnostic)
     struct weir__findings *findings = context;
     bool error = diagnostic->severity == WEIR_IS_ERROR;
     json_t **kept = &findings->kept[diagnostic->severity];
+    if (!error && findings->errors_only)
+        return;
     if (error)
         findings->errors++;
     else
@@ -100,21 +91,11 @@ void weir__add_finding(void *context, const weir_diagnostic *diagnostic)
                                     "suggestion", weir__json_of_text(diagnostic->suggestion)));
 }
 
-void weir__find_errors(void *context, const weir_diagnostic *diagnostic)
+json_t *weir__findings_json(struct weir__findings *findings, enum weir_severity severity)
 {
-    if (diagnostic->severity == WEIR_IS_ERROR)
-        weir__add_finding(context, diagnostic);
-}
-
-json_t *weir__findings_json(const struct weir__findings *findings, enum weir_severity severity)
-{
-    return findings->kept[severity] ? json_incref(findings->kept[severity]) : json_array();
-}
-
-void weir__findings_free(struct weir__findings *findings)
-{
-    json_decref(findings->kept[WEIR_IS_ERROR]);
-    json_decref(findings->kept[WEIR_IS_WARNING]);
+    json_t *kept = findings->kept[severity];
+    findings->kept[severity] = NULL;
+    return kept ? kept : json_array();
 }
 
 void weir__find_failure(struct weir__findings *findings, const char *path, int error)
@@ -148,7 +129,7 @@ char *weir__read_all(const char *path, size_t max, size_t *len)
         got = fread(room, 1, READ_BYTES, from);
         text.len += got;
         room[got] = '\0';
-    } while (got > 0 && text.len <= max);
+    } while (got == READ_BYTES && text.len <= max); /* less: the end, or an error */
     int why = text.len > max ? EFBIG : ferror(from) ? errno : 0;
     if (opened)
         fclose(from);
@@ -166,12 +147,10 @@ void weir__input_find(void *context, const weir_diagnostic *diagnostic)
 {
     struct weir__input *input = context;
     weir_diagnostic located = *diagnostic;
-    if (input->text)
+    bool other = diagnostic->file && *diagnostic->file == '/'; /* a file that the rules name */
+    if (input->text && !other)
         located.file = input->name;
-    if (input->errors_only)
-        weir__find_errors(input->findings, &located);
-    else
-        weir__add_finding(input->findings, &located);
+    weir__add_finding(input->findings, &located);
 }
 
 static bool read_stream(struct weir__input *input, const char *path)
@@ -212,12 +191,13 @@ const char *weir__input_default(void)
     return access("weir.yaml", F_OK) == 0 ? "weir.yaml" : NULL;
 }
 
-const char *weir__input_segment(const char *path, struct weir__findings *findings)
+const char *weir__input_segment(const char *path)
 {
+    struct weir__findings findings = {.to = stderr, .errors_only = true};
     if (!weir__is_weir_yaml(path))
         return path;
-    struct weir__file *file = weir__file_open(path, WEIR__FILE_RULES, weir__find_errors, findings);
-    const char *segment = file ? weir__text("%s", file->segment) : NULL;
+    struct weir__file *file = weir__file_open(path, WEIR__FILE_RULES, weir__add_finding, &findings);
+    const char *segment = file ? weir__format("%s", file->segment) : NULL;
     weir__file_close(file);
     return segment;
 }

@@ -7,21 +7,19 @@
 
 #include <weir/weir.h>
 
-/* Zero it, set the first two, and pass it to the library with weir__add_finding. */
+/* Zero it, set the first three, and pass it to the library with weir__add_finding. */
 struct weir__findings {
-    FILE *to;    /* show each here as it comes; NULL: keep them for JSON */
-    bool strict; /* warnings are errors */
+    FILE *to;         /* show each here as it comes; NULL: keep them for JSON */
+    bool strict;      /* warnings are errors */
+    bool errors_only; /* leaves warnings to weir lint */
     size_t errors, warnings;
     json_t *kept[2]; /* by severity; NULL: none */
 };
 
 /* A weir_diagnose; the context is a struct weir__findings. */
 void weir__add_finding(void *context, const weir_diagnostic *diagnostic);
-/* A weir_diagnose that ignores warnings. */
-void weir__find_errors(void *context, const weir_diagnostic *diagnostic);
-/* The kept diagnostics of one severity as a list, for json_pack's "o". */
-json_t *weir__findings_json(const struct weir__findings *findings, enum weir_severity severity);
-void weir__findings_free(struct weir__findings *findings);
+/* The kept diagnostics of one severity, as a list that the caller takes over. To be called for both if `to` is NULL. */
+json_t *weir__findings_json(struct weir__findings *findings, enum weir_severity severity);
 
 /* Adds an error code of the library as a finding, unless there are errors already. */
 void weir__find_failure(struct weir__findings *findings, const char *path, int error);
@@ -40,12 +38,11 @@ struct weir__input {
     const char *text;
     size_t len;
     struct weir__findings *findings;
-    bool errors_only;        /* leaves warnings to weir lint */
     char *read;              /* of a stream */
     struct weir__file *file; /* of a weir.yaml */
 };
 
-/* Zero it except `findings` and `errors_only`. False after findings were added. Close it in any case. */
+/* Zero it except `findings`. False after findings were added. Close it in any case. */
 bool weir__input_open(struct weir__input *input, const char *path);
 void weir__input_close(struct weir__input *input);
 /* A weir_diagnose with `input` as its context: replaces the file of diagnostics about text by its name. */
@@ -54,7 +51,7 @@ void weir__input_find(void *context, const weir_diagnostic *diagnostic);
 /* "weir.yaml" if the current directory has one, the default of commands; else NULL. */
 const char *weir__input_default(void);
 
-/* `path`, or, if that is a weir.yaml, the path of its segment. NULL after findings were added. */
-const char *weir__input_segment(const char *path, struct weir__findings *findings);
+/* `path`, or, if that is a weir.yaml, the path of its segment. NULL after errors were printed. */
+const char *weir__input_segment(const char *path);
 
 #endif

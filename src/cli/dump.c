@@ -106,8 +106,7 @@ static void print_json(struct dump *dump)
 int weir__cmd_dump(struct weir__given *given)
 {
     struct dump dump = {.most = weir__option(given, "all") ? UINT64_MAX : 20};
-    struct weir__findings findings = {.to = stderr};
-    const char *path = weir__input_segment(given->arguments[0], &findings);
+    const char *path = weir__input_segment(given->arguments[0]);
     if (!path)
         return 1;
     weir_segment_options how = {.path = path, .flags = WEIR_OPEN_READONLY};

@@ -1,4 +1,5 @@
 /* weir init: writes a starter weir.yaml. */
+#include "base/file.h"
 #include "cli/cli.h"
 
 #include <errno.h>
@@ -21,11 +22,11 @@ int weir__cmd_init(struct weir__given *given)
     struct stat at;
     if (to >= 0 && fstat(to, &at) == 0 && S_ISREG(at.st_mode) && (at.st_mode & 07))
         (void)!fchmod(to, at.st_mode & 0770); /* of a file that exists; fails for another user's */
-    bool good = to >= 0 && write(to, starter, strlen(starter)) == (ssize_t)strlen(starter);
-    if (to >= 0)
-        good &= close(to) == 0;
-    if (!good) {
-        fprintf(stderr, "weir init: %s: %s\n", file, strerror(errno));
+    int error = to < 0 ? errno : weir__write_fully(to, starter, strlen(starter));
+    if (to >= 0 && close(to) != 0)
+        error = errno;
+    if (error) {
+        fprintf(stderr, "weir init: %s: %s\n", file, strerror(error));
         return 1;
     }
     printf("%s is written; edit it, then: weir serve %s\n(weir lint %s shows its rules, weir check --rules %s GET "

@@ -24,6 +24,7 @@ static const struct weir__cli_command commands[] = {
     {"agent", "once", 0, 1, NULL, weir__cmd_agent},
     {"top", "once json interval,i= keys= rules=", 0, 1, NULL, weir__cmd_top},
     {"advise", "json rule= rules=", 0, 1, NULL, weir__cmd_advise},
+    {"why", "since= segment,s= rules,r= json", 0, 1, NULL, weir__cmd_why},
     {"demo", "", 0, 0, NULL, weir__cmd_demo},
     {"lint", "json strict all,a", 0, SIZE_MAX, NULL, weir__cmd_lint},
     {"check",
@@ -78,7 +79,7 @@ static const struct weir__cli_command *find(const char *group, const char *name)
         if (strncmp(commands[i].name, group, strlen(group)) != 0)
             continue;
         const char *word = commands[i].name + skip;
-        names[count] = weir__text("%.*s", (int)strcspn(word, " "), word);
+        names[count] = weir__format("%.*s", (int)strcspn(word, " "), word);
         if (strcmp(names[count++], name) == 0)
             return &commands[i];
     }
@@ -95,15 +96,6 @@ static const struct weir__cli_command *find(const char *group, const char *name)
     return NULL;
 }
 
-/* Flushes standard output. Returns `code`, or 1 after a report if that fails. */
-static int flush(int code)
-{
-    if (fflush(stdout) == 0 && !ferror(stdout))
-        return code;
-    perror("weir: standard output");
-    return 1;
-}
-
 /* Reads the command line, opens the rules service for its clients, and runs the command. Returns the exit code. */
 static int run(const struct weir__cli_command *command, char **argv)
 {
@@ -116,7 +108,7 @@ static int run(const struct weir__cli_command *command, char **argv)
     if (code < 0 && strchr(command->name, ' '))
         given.service = weir__service_open(&given, &code);
     if (code < 0)
-        code = flush(command->run(&given));
+        code = command->run(&given);
     weir__service_close(given.service);
     free(given.options);
     free(given.arguments);
@@ -157,6 +149,15 @@ static int cmd_help(struct weir__given *given)
     return 0;
 }
 
+/* Flushes standard output. Returns `code`, or 1 after a report if that fails. */
+static int flush(int code)
+{
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return code;
+    perror("weir: standard output");
+    return 1;
+}
+
 int main(int argc, char **argv)
 {
     static char help[] = "help", version[] = "version";
@@ -168,5 +169,5 @@ int main(int argc, char **argv)
         argv[1] = help;
     if (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "-V") == 0)
         argv[1] = version;
-    return run_named("", argv + 1);
+    return flush(run_named("", argv + 1));
 }

@@ -67,7 +67,7 @@ static bool read_word(struct nginx_conf_reader *reader)
     char quote = *reader->at == '"' || *reader->at == '\'' ? *reader->at++ : '\0';
     while (reader->at < reader->end && !ends_word(reader, quote, len ? reader->word[len - 1] : '\0')) {
         if (*reader->at == '\0')
-            return fail(reader, "binary data");
+            return fail(reader, "a NUL byte");
         if (*reader->at == '\\' && reader->at + 1 < reader->end) {
             if (!strchr("\"'\\", reader->at[1])) /* before other characters nginx keeps the backslash */
                 reader->word[len++] = '\\';
@@ -77,10 +77,10 @@ static bool read_word(struct nginx_conf_reader *reader)
         reader->word[len++] = *reader->at++;
     }
     if (quote && reader->at == reader->end)
-        return fail(reader, "a quote that never ends");
+        return fail(reader, "an unterminated quoted string");
     reader->at += quote != '\0';
     if (directive->count < WEIR__NGINX_ARGUMENTS)
-        directive->arguments[directive->count++] = weir__text("%.*s", (int)len, reader->word);
+        directive->arguments[directive->count++] = weir__format("%.*s", (int)len, reader->word);
     return true;
 }
 

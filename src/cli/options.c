@@ -37,17 +37,17 @@ void *weir__keep(void *memory)
     return kept[count++] = weir__must(memory);
 }
 
-char *weir__text_of_arguments(const char *format, va_list arguments)
+char *weir__vformat(const char *format, va_list arguments)
 {
     char *text = NULL;
     return weir__keep(vasprintf(&text, format, arguments) < 0 ? NULL : text);
 }
 
-char *weir__text(const char *format, ...)
+char *weir__format(const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
-    char *text = weir__text_of_arguments(format, arguments);
+    char *text = weir__vformat(format, arguments);
     va_end(arguments);
     return text;
 }
@@ -61,7 +61,7 @@ const char *weir__buffer_text(const struct weir__buffer *buffer)
 
 char *weir__buffer_keep(struct weir__buffer *buffer)
 {
-    char *text = weir__text("%s", weir__buffer_text(buffer)); /* without the buffer's spare room */
+    char *text = weir__format("%s", weir__buffer_text(buffer)); /* without the buffer's spare room */
     weir__buffer_free(buffer);
     return text;
 }
@@ -72,12 +72,12 @@ WEIR__EMBED(help_texts, "src/cli/help.txt");
 
 void weir__help(FILE *to, const char *name)
 {
-    char *heading = weir__text("\n=== %s\n", name);
+    char *heading = weir__format("\n=== %s\n", name);
     const char *line = strstr(help_texts, heading);
     for (line += line ? strlen(heading) : 0; line && *line && strncmp(line, "=== ", 4) != 0;) {
         size_t len = strcspn(line, "\n");
         if (*line == '+')
-            weir__help(to, weir__text("%.*s", (int)len - 1, line + 1));
+            weir__help(to, weir__format("%.*s", (int)len - 1, line + 1));
         else
             fprintf(to, "%.*s\n", (int)len, line);
         line += len + 1;
@@ -126,7 +126,7 @@ static int no_option(const struct argv_reader *reader, weir_text given)
     struct known_option option;
     size_t count = 0;
     while (count < OPTIONS_MAX && next_known(&list, &option))
-        names[count++] = weir__text("%.*s", (int)option.name.len, option.name.data);
+        names[count++] = weir__format("%.*s", (int)option.name.len, option.name.data);
     const char *likely = weir__suggest(given, names, count), *command = reader->given->command;
     fprintf(stderr, "weir %s: no option '--%.*s'", command, (int)given.len, given.data);
     if (likely)
@@ -166,7 +166,7 @@ static int read_letters(struct argv_reader *reader, const char *word)
             return WRONG;
         }
         if (option.has_value)
-            return add_option(reader, &option, at[1] ? at + 1 : NULL, weir__text("-%c", *at));
+            return add_option(reader, &option, at[1] ? at + 1 : NULL, weir__format("-%c", *at));
         code = add_option(reader, &option, NULL, "");
     }
     return code;
@@ -180,12 +180,12 @@ static int read_name(struct argv_reader *reader, const char *word)
     weir_text name = {word + 2, len - 2};
     if (!find_known(reader, name, '\0', &option))
         return no_option(reader, name);
-    return add_option(reader, &option, word[len] ? word + len + 1 : NULL, weir__text("%.*s", (int)len, word));
+    return add_option(reader, &option, word[len] ? word + len + 1 : NULL, weir__format("%.*s", (int)len, word));
 }
 
 int weir__read_options(struct weir__given *given, const struct weir__cli_command *command, char **argv)
 {
-    struct argv_reader reader = {given, weir__text("help,h %s", command->options), argv};
+    struct argv_reader reader = {given, weir__format("help,h %s", command->options), argv};
     bool options_end = false;
     while (*reader.next) {
         const char *word = *reader.next++;
@@ -260,7 +260,7 @@ static int digits_of(const char *text, int count)
 /* Seconds since 1970 of "2026-01-02" or "2026-01-02T03:04:05.5+01:00", without the fraction. */
 static bool read_iso(const char *text, int64_t *seconds)
 {
-    enum { CLOCK = 1, SECOND, HOURS = 5, MINUTES, GROUPS };
+    enum { CLOCK = 1, SECOND = 2, HOURS = 5, MINUTES = 6, GROUPS = 7 };
     static const char form[] = "^[0-9]{4}-[0-9]{2}-[0-9]{2}([Tt ][0-9]{2}:[0-9]{2}(:[0-9]{2}(\\.[0-9]+)?)?)?"
                                "([Zz]|[+-]([0-9]{2}):?([0-9]{2}))?$";
     regex_t regex;

@@ -15,8 +15,10 @@ static const char *bytes_cell(const json_t *item, const char *member, char *buff
 
 static const char *wait_cell(const json_t *item, const char *member, char *buffer)
 {
-    const json_t *seconds = json_object_get(item, member);
-    return json_is_number(seconds) ? weir__wait_text((int64_t)(json_number_value(seconds) * 1e9), buffer) : "";
+    const json_t *number = json_object_get(item, member);
+    double seconds = json_number_value(number);
+    bool fits = json_is_number(number) && seconds >= 0 && seconds < 9e9; /* as nanoseconds */
+    return fits ? weir__wait_text((int64_t)(seconds * 1e9), buffer) : "";
 }
 
 static void print_stats(const json_t *stats)
@@ -35,7 +37,7 @@ static void print_stats(const json_t *stats)
         json_object_set_new(sum, "rule", json_string("all"));
         json_array_append_new(rows, sum);
     }
-    weir__print_items(rows, columns, sizeof columns / sizeof *columns, "nothing waits, and nothing is dead");
+    weir__print_items(rows, columns, sizeof columns / sizeof *columns, "the queue is empty");
     json_decref(rows);
 }
 

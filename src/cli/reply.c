@@ -23,7 +23,7 @@ json_t *weir__list_all(const struct weir__given *given, const char *path)
     const char *after = "", *first = strchr(path, '?') ? "&" : "?";
     for (int page = 0; after && page < PAGES_MAX; page++) {
         struct weir__service_call call = {0};
-        bool good = weir__call(given, &call, weir__text("%s%slimit=1000%s%s", path, first, *after ? "&" : "", after));
+        bool good = weir__call(given, &call, weir__format("%s%slimit=1000%s%s", path, first, *after ? "&" : "", after));
         const json_t *items = good ? weir__call_items(given, &call) : NULL, *next = json_object_get(call.json, "next");
         good = items && json_array_extend(all, (json_t *)(uintptr_t)items) == 0;
         const char *text = json_is_integer(next) ? weir__digits(json_integer_value(next)) : json_string_value(next);
@@ -36,7 +36,7 @@ json_t *weir__list_all(const struct weir__given *given, const char *path)
     }
     if (!after)
         return all;
-    fprintf(stderr, "weir %s: the list does not end\n", given->command);
+    fprintf(stderr, "weir %s: the list has too many pages; narrow the query\n", given->command);
     json_decref(all);
     return NULL;
 }
@@ -80,6 +80,22 @@ const char *weir__member_time(const json_t *object, const char *name, char *buff
     if (strlen(buffer) > 10 && buffer[10] == 'T')
         buffer[10] = ' ';
     return buffer;
+}
+
+void weir__print_diff(const char *diff)
+{
+    bool colour = weir__has_colour(stdout);
+    char *rest = weir__format("%s", diff), *line;
+    while ((line = strsep(&rest, "\n")) && (*line || rest)) {
+        const char *paint = !colour ? "" : *line == '+' ? "\033[32m" : *line == '-' ? "\033[31m" : "";
+        fputs(paint, stdout);
+        weir__print_text(stdout, strsep(&line, "\t"));
+        while (line) { /* tabs are indentation, not a trick */
+            putchar('\t');
+            weir__print_text(stdout, strsep(&line, "\t"));
+        }
+        puts(*paint ? "\033[0m" : "");
+    }
 }
 
 void weir__print_items(const json_t *items, const struct weir__column *columns, size_t count, const char *none)

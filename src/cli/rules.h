@@ -30,8 +30,10 @@ int weir__rules_put(const struct weir__given *given, json_t *documents, struct w
 /* Checks all documents, each with the settings that will apply to it. False after errors were added or printed. */
 bool weir__rules_check(const struct weir__given *given, const struct weir__documents *documents,
                        struct weir__findings *findings);
-/* Adds the errors that the service reported about a document. False: there were none. */
-bool weir__rules_problems(const struct weir__documents *documents, const struct weir__rule_document *document,
+/* Adds errors and warnings: each is about the document that it names, or else about `document`. */
+void weir__rules_problems(const struct weir__documents *documents, const struct weir__rule_document *document,
                           const json_t *problems, struct weir__findings *findings);
+/* The document of this name, or NULL. */
+const struct weir__rule_document *weir__rules_find(const struct weir__documents *documents, const char *name);
 
 #endif

@@ -36,23 +36,6 @@ struct apply {
 
 /* ---- Output ---- */
 
-/* A diff goes to terminals, and its text came from others: nothing in it may move the cursor. */
-static void print_diff(const char *diff)
-{
-    bool colour = weir__has_colour(stdout);
-    char *rest = weir__text("%s", diff), *line;
-    while ((line = strsep(&rest, "\n")) && (*line || rest)) {
-        const char *paint = !colour ? "" : *line == '+' ? "\033[32m" : *line == '-' ? "\033[31m" : "";
-        fputs(paint, stdout);
-        weir__print_text(stdout, strsep(&line, "\t"));
-        while (line) { /* tabs are indentation, not a trick */
-            putchar('\t');
-            weir__print_text(stdout, strsep(&line, "\t"));
-        }
-        puts(*paint ? "\033[0m" : "");
-    }
-}
-
 /* True for a change that failed, or that was not reached. */
 static bool is_undone(const struct apply *apply, const struct document_change *change)
 {
@@ -81,7 +64,7 @@ static void print_text(const struct apply *apply)
         weir__text_table_cell(&table, change->error              ? "failed"
                                       : is_undone(apply, change) ? "not done"
                                                                  : (apply->dry_run ? will : was)[change->action]);
-        weir__text_table_cell(&table, change->version > 0 && !gone ? weir__text("v%" PRId64, change->version) : "");
+        weir__text_table_cell(&table, change->version > 0 && !gone ? weir__format("v%" PRId64, change->version) : "");
         weir__text_table_cell(&table, change->published);
     }
     weir__text_table_print(&table, stdout);
@@ -97,7 +80,7 @@ static void print_text(const struct apply *apply)
 }
 
 /* False after an error. */
-static bool print_json(const struct apply *apply, bool good)
+static bool print_json(struct apply *apply, bool good)
 {
     static const char *const actions[] = {"none", "create", "update", "delete"};
     json_t *list = json_array();
@@ -131,22 +114,14 @@ static bool plan(struct apply *apply, const struct weir__rule_document *document
     }
     if (call.version > 0) /* the version that is compared is the version that may be replaced */
         change->version = call.version;
-    const char *before = exists ? call.text : "", *after = document ? document->text : "", *none = "/dev/null";
+    const char *before = exists ? call.text : "", *after = document ? document->text.data : "", *none = "/dev/null";
     change->action = !document ? DELETE : !exists ? CREATE : strcmp(before, after) == 0 ? KEEP : UPDATE;
     if (change->action != KEEP)
         change->diff = weir__keep(
-            weir__diff(before, after, change->version > 0 ? weir__text("%s@%" PRId64, name, change->version) : none,
-                       document ? apply->documents.files[document->origins[0].file].path : none));
+            weir__diff(before, after, change->version > 0 ? weir__format("%s@%" PRId64, name, change->version) : none,
+                       document ? document->origins[0].path : none));
     weir__call_free(&call);
     return true;
-}
-
-static const struct weir__rule_document *find_document(const struct weir__documents *documents, const char *name)
-{
-    for (size_t i = 0; name && i < documents->count; i++)
-        if (strcmp(documents->list[i].name, name) == 0)
-            return &documents->list[i];
-    return NULL;
 }
 
 /* Plans all changes. Documents that are in no file are deleted: rules first, as they may need the settings. */
@@ -168,7 +143,7 @@ static bool plan_all(struct apply *apply)
         {
             const char *name = weir__member(item, "name");
             if (good && (strcmp(name, WEIR__SETTINGS_NAME) == 0) == settings &&
-                !json_is_true(json_object_get(item, "deleted")) && !find_document(&apply->documents, name))
+                !json_is_true(json_object_get(item, "deleted")) && !weir__rules_find(&apply->documents, name))
                 good = plan(apply, NULL, name, item);
         }
     return good;
@@ -186,7 +161,7 @@ static bool write_one(struct apply *apply, struct document_change *change)
                                       .if_match = creates ? 0 : change->version,
                                       .reason = weir__option(apply->given, "reason")};
     if (!removes)
-        call.body = (weir_text){change->document->text, change->document->len};
+        call.body = (weir_text){change->document->text.data, change->document->text.len};
     bool sent = weir__send(apply->given, &call, creates ? "/v1/rules" : weir__path("/v1/rules/%", change->name));
     const json_t *problems = sent ? weir__call_problems(&call) : NULL;
     change->done = sent && call.status >= 200 && call.status < 300;
@@ -195,7 +170,7 @@ static bool write_one(struct apply *apply, struct document_change *change)
     else if (sent && !change->done)
         weir__is_good(apply->given, &call);
     if (!change->done)
-        change->error = weir__text("%s", sent ? weir__call_message(&call) : "no reply");
+        change->error = weir__format("%s", sent ? weir__call_message(&call) : "no reply");
     else if (!removes && call.version > 0)
         change->version = call.version;
     weir__call_free(&call);
@@ -237,24 +212,6 @@ static json_t *list_due(struct apply *apply)
     return due;
 }
 
-/* Reports why the set was refused, each problem at its place in the files. */
-static void report_refusal(struct apply *apply, const struct weir__service_call *call)
-{
-    const json_t *problems = weir__call_problems(call);
-    size_t i;
-    json_t *problem;
-    if (!problems)
-        weir__is_good(apply->given, call);
-    json_array_foreach(problems, i, problem)
-    {
-        const char *about = json_string_value(json_object_get(problem, "document"));
-        const struct weir__rule_document *document = find_document(&apply->documents, about);
-        json_t *one = json_pack("[O]", problem);
-        weir__rules_problems(&apply->documents, document ? document : &apply->documents.list[0], one, &apply->findings);
-        json_decref(one);
-    }
-}
-
 /* Publishes new and changed documents and withdraws deleted ones, in one publication. */
 static bool publish_all(struct apply *apply)
 {
@@ -265,10 +222,13 @@ static bool publish_all(struct apply *apply)
     }
     struct weir__service_call call;
     int put = weir__rules_put(apply->given, due, &call);
+    const json_t *problems = weir__call_problems(&call);
     if (put > 0)
         apply->revision = weir__member_int(call.json, "revision");
+    else if (put < 0 && problems) /* each at its place in the files */
+        weir__rules_problems(&apply->documents, &apply->documents.list[0], problems, &apply->findings);
     else if (put < 0 && call.status)
-        report_refusal(apply, &call);
+        weir__is_good(apply->given, &call);
     for (size_t i = 0; i < apply->count; i++) {
         struct document_change *change = &apply->changes[i];
         if (change->due && put < 0)
@@ -306,7 +266,7 @@ static bool run(struct apply *apply)
     if (!plan_all(apply))
         return false;
     for (size_t i = 0; i < apply->count && !apply->given->json; i++)
-        print_diff(apply->changes[i].diff ? apply->changes[i].diff : "");
+        weir__print_diff(apply->changes[i].diff ? apply->changes[i].diff : "");
     fflush(stdout); /* before messages on standard error */
     bool checked = weir__rules_check(apply->given, &apply->documents, &apply->findings);
     if (!may_delete(apply) || !checked)
@@ -339,6 +299,5 @@ int weir__cmd_rules_apply(struct weir__given *given)
         weir__print_line(stderr, "%s: nothing was written", given->arguments[0]);
     json_decref(apply.items);
     weir__documents_free(&apply.documents);
-    weir__findings_free(&apply.findings);
     return good ? 0 : 1;
 }

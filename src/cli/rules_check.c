@@ -2,12 +2,11 @@
 #include "cli/rules.h"
 
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* ---- Reading files ---- */
 
-/* The service keeps one document of a name. */
+/* The service keeps one document per name. */
 static bool report_duplicates(const struct weir__documents *documents, struct weir__findings *findings)
 {
     json_t *names = json_object();
@@ -22,11 +21,11 @@ static bool report_duplicates(const struct weir__documents *documents, struct we
         char message[256];
         snprintf(
             message, sizeof message,
-            "there is another %s in these files; the rules service keeps one document of a name, and the shadow of a "
+            "there is another %s in these files; the rules service keeps one document per name, and the shadow of a "
             "rule is a version of it: apply it alone with --publish shadow",
             name);
         what.message = message;
-        weir__documents_diagnose(documents, &documents->list[i], &what, weir__add_finding, findings);
+        weir__document_diagnose(&documents->list[i], &what, weir__add_finding, findings);
         good = false;
     }
     json_decref(names);
@@ -69,11 +68,17 @@ bool weir__rule_files_read(struct weir__documents *documents, const char *path, 
     return report_duplicates(documents, findings);
 }
 
-/* ---- Problems that the service reports ---- */
+/* ---- Checking ---- */
 
-enum { INDENT = 4 }; /* of a rule in the text that is compiled to check it */
+const struct weir__rule_document *weir__rules_find(const struct weir__documents *documents, const char *name)
+{
+    for (size_t i = 0; i < documents->count; i++)
+        if (strcmp(documents->list[i].name, name) == 0)
+            return &documents->list[i];
+    return NULL;
+}
 
-bool weir__rules_problems(const struct weir__documents *documents, const struct weir__rule_document *document,
+void weir__rules_problems(const struct weir__documents *documents, const struct weir__rule_document *document,
                           const json_t *problems, struct weir__findings *findings)
 {
     size_t i;
@@ -81,87 +86,39 @@ bool weir__rules_problems(const struct weir__documents *documents, const struct 
     json_array_foreach(problems, i, problem)
     {
         weir_diagnostic what = weir__problem_diagnostic(problem);
-        if (what.file && strcmp(what.file, document->name) != 0) /* a document that is not in the files */
-            weir__add_finding(findings, &what);
+        const struct weir__rule_document *about = what.file ? weir__rules_find(documents, what.file) : document;
+        if (about)
+            weir__document_diagnose(about, &what, weir__add_finding, findings);
         else
-            weir__documents_diagnose(documents, document, &what, weir__add_finding, findings);
+            weir__add_finding(findings, &what);
     }
-    return json_array_size(problems) > 0;
 }
 
-/* ---- With the settings of the files ---- */
-
-struct located_rule {
-    const struct weir__documents *documents;
-    const struct weir__rule_document *document;
-    size_t before; /* lines before the document's */
-    struct weir__findings *findings;
-};
-
-static void locate_problem(void *context, const weir_diagnostic *what)
-{
-    const struct located_rule *located_rule = context;
-    weir_diagnostic moved = *what;
-    if (what->line > 0 && (size_t)what->line <= located_rule->before)
-        return; /* in the settings, which are checked on their own */
-    if (what->line > 0) {
-        moved.line -= (int)located_rule->before;
-        moved.column = what->column > INDENT ? what->column - INDENT : 1;
-    }
-    weir__documents_diagnose(located_rule->documents, located_rule->document, &moved, weir__add_finding,
-                             located_rule->findings);
-}
-
-/* The settings and one rule as a rule file. From malloc, or NULL. */
-static char *rule_text(const struct weir__rule_document *settings, const struct weir__rule_document *rule, size_t *len)
-{
-    char *text = NULL;
-    FILE *to = open_memstream(&text, len);
-    if (!to)
-        return NULL;
-    fprintf(to, "%srules:\n", settings->text);
-    for (const char *line = rule->text; *line;) {
-        size_t bytes = strcspn(line, "\n") + 1; /* each ends in one */
-        const char *indent = line == rule->text ? "  - " : bytes > 1 ? "    " : "";
-        fprintf(to, "%s%.*s", indent, (int)bytes, line);
-        line += bytes;
-    }
-    return fclose(to) == 0 ? text : NULL;
-}
-
-/* Checks a rule here: it may need settings that the service does not have yet. */
+/* Checks a rule with the settings of the files: the service may not have them yet. */
 static bool try_here(const struct weir__documents *documents, const struct weir__rule_document *rule,
                      struct weir__findings *findings)
 {
-    const struct weir__rule_document *settings = &documents->list[0];
-    struct located_rule located_rule = {documents, rule, settings->lines + 1, findings};
-    size_t len = 0, before = findings->errors;
-    char *text = rule_text(settings, rule, &len);
-    weir_rules *rules = NULL;
-    int error = text ? weir_rules_parse("rules", text, len, locate_problem, &located_rule, &rules) : WEIR_ENOMEM;
-    if (error == 0)
-        weir_rules_free(rules);
-    else if (error != WEIR_ERULES && findings->errors == before)
+    json_t *problems = json_array();
+    size_t before = findings->errors;
+    int error = weir__document_compile(documents->list[0].text.data, rule->name, rule->kind,
+                                       (weir_text){rule->text.data, rule->text.len}, problems);
+    weir__rules_problems(documents, rule, problems, findings);
+    if (error && findings->errors == before)
         weir__find_failure(findings, rule->name, error);
-    free(text);
-    return findings->errors == before;
+    json_decref(problems);
+    return error == 0;
 }
 
-/* ---- With the settings of the service ---- */
-
+/* Checks a document with the settings of the service. */
 static bool try_there(const struct weir__given *given, const struct weir__documents *documents,
                       const struct weir__rule_document *document, struct weir__findings *findings)
 {
     struct weir__service_call call = {
-        .method = "POST", .about = document->name, .body = {document->text, document->len}};
-    bool good = weir__send(given, &call, "/v1/validate");
-    const json_t *problems = good ? weir__call_problems(&call) : NULL;
-    if (good && problems)
-        good = !weir__rules_problems(documents, document, problems, findings);
-    else if (good && weir__is_good(given, &call))
-        weir__rules_problems(documents, document, json_object_get(call.json, "warnings"), findings);
-    else
-        good = false;
+        .method = "POST", .about = document->name, .body = {document->text.data, document->text.len}};
+    bool sent = weir__send(given, &call, "/v1/validate");
+    const json_t *problems = weir__call_problems(&call);
+    bool good = sent && !problems && weir__is_good(given, &call);
+    weir__rules_problems(documents, document, good ? json_object_get(call.json, "warnings") : problems, findings);
     weir__call_free(&call);
     return good;
 }
@@ -198,6 +155,5 @@ int weir__cmd_rules_validate(struct weir__given *given)
                          findings.errors == 1 ? "" : "s");
     }
     weir__documents_free(&documents);
-    weir__findings_free(&findings);
     return good ? 0 : 1;
 }

@@ -77,7 +77,7 @@ int weir__cmd_rules_get(struct weir__given *given)
 
 static void print_diff(const json_t *reply)
 {
-    fputs(weir__member(reply, "unified"), stdout);
+    weir__print_diff(weir__member(reply, "unified"));
 }
 
 int weir__cmd_rules_diff(struct weir__given *given)

@@ -39,11 +39,10 @@ static void name_user(char *name, size_t size)
 /* Finds the database, and opens the queue if it is needed. False: the error was printed. */
 static bool places_find(struct weir__service *service, const char *file, bool queue, const char **url)
 {
-    struct weir__findings findings = {.to = stderr};
+    struct weir__findings findings = {.to = stderr, .errors_only = true};
     if (file) {
         service->file =
-            weir__file_open(file, queue ? WEIR__FILE_QUEUE : WEIR__FILE_DATABASE, weir__find_errors, &findings);
-        weir__findings_free(&findings);
+            weir__file_open(file, queue ? WEIR__FILE_QUEUE : WEIR__FILE_DATABASE, weir__add_finding, &findings);
         if (!service->file)
             return false;
         *url = service->file->database ? service->file->database : "sqlite::memory:"; /* there is no audit log */
@@ -84,7 +83,7 @@ static bool send_here(struct weir__service *service, struct weir__service_call *
         .query = weir__text_of(path + path_len + (path[path_len] == '?')),
         .content_type = weir__text_of(call->content_type),
         .accept = weir__text_of(call->wants_yaml ? "application/yaml" : "application/json"),
-        .if_match = weir__text_of(call->if_match ? weir__text("\"v%" PRId64 "\"", call->if_match) : ""),
+        .if_match = weir__text_of(call->if_match ? weir__format("\"v%" PRId64 "\"", call->if_match) : ""),
         .reason = weir__text_of(call->reason ? call->reason : ""),
         .body = call->body,
         .address = "local",
@@ -98,7 +97,7 @@ static bool send_here(struct weir__service *service, struct weir__service_call *
     weir__act_as_self(&service->owner);
     const char *etag = weir__rest_header(&reply, "ETag");
     call->status = reply.status;
-    call->version = etag ? weir__etag_version(weir__text_of(etag)) : 0;
+    call->version = etag ? weir__etag_version(etag) : 0;
     call->len = reply.len;
     call->text = weir__must(calloc(1, reply.len + 1));
     if (reply.len > 0)
@@ -175,15 +174,12 @@ void weir__service_close(struct weir__service *service)
 
 /* ---- Calls, over either transport ---- */
 
-int64_t weir__etag_version(weir_text etag)
+int64_t weir__etag_version(const char *etag)
 {
-    int64_t version = 0;
-    bool good = etag.len >= 4 && etag.len <= 20 && memcmp(etag.data, "\"v", 2) == 0 && etag.data[etag.len - 1] == '"';
-    for (size_t i = 2; good && i + 1 < etag.len; i++) {
-        good = weir__is_digit(etag.data[i]);
-        version = 10 * version + (etag.data[i] - '0');
-    }
-    return good ? version : 0;
+    weir_text text = weir__text_of(etag);
+    int64_t version;
+    bool tagged = weir__text_skip(&text, "\"v") && text.len > 0 && text.data[--text.len] == '"';
+    return tagged && weir__parse_int(text, &version) && version > 0 ? version : 0;
 }
 
 bool weir__send(const struct weir__given *given, struct weir__service_call *call, const char *path)
@@ -236,14 +232,21 @@ const char *weir__call_message(const struct weir__service_call *call)
     return message ? message : "this is not a reply of a rules service";
 }
 
+/* A line or a column; 0 if there is none, or one that no document has. */
+static int place_in(const json_t *problem, const char *member)
+{
+    int64_t number = weir__member_int(problem, member);
+    return number > 0 && number <= WEIR__INPUT_MAX ? (int)number : 0;
+}
+
 weir_diagnostic weir__problem_diagnostic(const json_t *problem)
 {
     const char *document = weir__member(problem, "document"), *suggestion = weir__member(problem, "suggestion");
     bool warning = strcmp(weir__member(problem, "severity"), "warning") == 0;
     return (weir_diagnostic){.severity = warning ? WEIR_IS_WARNING : WEIR_IS_ERROR,
                              .file = *document ? document : NULL,
-                             .line = (int)weir__member_int(problem, "line"),
-                             .column = (int)weir__member_int(problem, "column"),
+                             .line = place_in(problem, "line"),
+                             .column = place_in(problem, "column"),
                              .message = weir__member(problem, "message"),
                              .suggestion = *suggestion ? suggestion : NULL};
 }
@@ -268,7 +271,6 @@ bool weir__is_good(const struct weir__given *given, const struct weir__service_c
     weir__print_line(stderr, "weir %s: %s%s%s%s%s", given->command, about ? about : "", about ? ": " : "",
                      weir__call_message(call), status,
                      call->status == 401 ? "; give a token: --token-file or WEIR_TOKEN" : "");
-    weir__findings_free(&findings);
     return false;
 }
 
@@ -302,5 +304,5 @@ const char *weir__path(const char *form, ...)
 
 const char *weir__digits(int64_t number)
 {
-    return number ? weir__text("%" PRId64, number) : NULL;
+    return number ? weir__format("%" PRId64, number) : NULL;
 }

@@ -78,6 +78,9 @@ int64_t weir__member_int(const json_t *object, const char *name);
 /* Prints a table of objects, or the line `none` if there are none. */
 void weir__print_items(const json_t *items, const struct weir__column *columns, size_t count, const char *none);
 
+/* Prints a diff, in colours on a terminal. Its text came from others: nothing in it may move the cursor. */
+void weir__print_diff(const char *diff);
+
 /* ---- Between the files ---- */
 
 /* Over HTTP (service_http.c). Both print the reason if they fail. */
@@ -88,6 +91,6 @@ bool weir__http_send(const struct weir__given *given, struct weir__http *http, s
                      const char *path);
 
 /* The number in an ETag such as "v12", with its quotes; 0: it is not such a tag. */
-int64_t weir__etag_version(weir_text etag);
+int64_t weir__etag_version(const char *etag);
 
 #endif

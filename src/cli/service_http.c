@@ -41,15 +41,6 @@ static const char *token_read(const char *command, const char *path)
     return NULL;
 }
 
-/* False for a token with characters that could end the header. */
-static bool is_token(const char *token)
-{
-    for (const char *c = token; *c; c++)
-        if ((unsigned char)*c <= ' ' || (unsigned char)*c >= 0x7f)
-            return false;
-    return *token != '\0';
-}
-
 struct weir__http *weir__http_open(const struct weir__given *given, const char *url)
 {
     const char *command = given->command, *file = weir__option(given, "token-file"), *token = getenv("WEIR_TOKEN");
@@ -60,12 +51,12 @@ struct weir__http *weir__http_open(const struct weir__given *given, const char *
     }
     if (file && !(token = token_read(command, file)))
         return NULL;
-    if (token && *token && !is_token(token)) {
+    if (token && !weir__text_graphic(weir__text_of(token))) { /* such characters could end the header */
         fprintf(stderr, "weir %s: the token has characters that no token has\n", command);
         return NULL;
     }
     struct weir__http *http = weir__keep(calloc(1, sizeof *http));
-    *http = (struct weir__http){curl_easy_init(), weir__text("%s", url), token, weir__option(given, "ca")};
+    *http = (struct weir__http){curl_easy_init(), weir__format("%s", url), token, weir__option(given, "ca")};
     for (size_t len = strlen(url); len > 0 && http->base[len - 1] == '/'; len--)
         http->base[len - 1] = '\0';
     if (http->curl)
@@ -95,21 +86,6 @@ static size_t take_body(char *data, size_t one, size_t count, void *context)
     return more;
 }
 
-static size_t take_header(char *data, size_t one, size_t count, void *context)
-{
-    static const char name[] = "etag:";
-    struct weir__service_call *call = context;
-    size_t len = one * count, at = sizeof name - 1, end = len;
-    if (len <= at || strncasecmp(data, name, at) != 0)
-        return len;
-    while (at < end && data[at] == ' ')
-        at++;
-    while (end > at && strchr("\r\n ", data[end - 1]))
-        end--;
-    call->version = weir__etag_version((weir_text){data + at, end - at});
-    return len;
-}
-
 /* Adds a header; control characters become blanks, so that it stays one. */
 static void add_header(struct curl_slist **list, char *line)
 {
@@ -122,16 +98,16 @@ static void add_header(struct curl_slist **list, char *line)
 static struct curl_slist *headers_make(const struct weir__http *http, const struct weir__service_call *call)
 {
     struct curl_slist *list = NULL;
-    add_header(&list, weir__text("Accept: application/%s", call->wants_yaml ? "yaml" : "json"));
-    add_header(&list, weir__text("Expect: "));
+    add_header(&list, weir__format("Accept: application/%s", call->wants_yaml ? "yaml" : "json"));
+    add_header(&list, weir__format("Expect: "));
     if (http->token && *http->token)
-        add_header(&list, weir__text("Authorization: Bearer %s", http->token));
+        add_header(&list, weir__format("Authorization: Bearer %s", http->token));
     if (call->body.data)
-        add_header(&list, weir__text("Content-Type: %s", call->content_type));
+        add_header(&list, weir__format("Content-Type: %s", call->content_type));
     if (call->if_match)
-        add_header(&list, weir__text("If-Match: \"v%lld\"", (long long)call->if_match));
+        add_header(&list, weir__format("If-Match: \"v%lld\"", (long long)call->if_match));
     if (call->reason)
-        add_header(&list, weir__text("X-Weir-Reason: %s", call->reason));
+        add_header(&list, weir__format("X-Weir-Reason: %s", call->reason));
     return list;
 }
 
@@ -141,9 +117,10 @@ bool weir__http_send(const struct weir__given *given, struct weir__http *http, s
     CURL *curl = http->curl;
     char why[CURL_ERROR_SIZE] = "";
     long status = 0;
+    struct curl_header *etag;
     struct curl_slist *headers = headers_make(http, call);
     curl_easy_reset(curl);
-    curl_easy_setopt(curl, CURLOPT_URL, weir__text("%s%s", http->base, path));
+    curl_easy_setopt(curl, CURLOPT_URL, weir__format("%s%s", http->base, path));
     curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR,
                      "http,https"); /* redirects are not followed: a token is for one host */
     curl_easy_setopt(curl, CURLOPT_CUSTOMREQUEST, call->method);
@@ -154,8 +131,6 @@ bool weir__http_send(const struct weir__given *given, struct weir__http *http, s
     curl_easy_setopt(curl, CURLOPT_PATH_AS_IS, 1L);
     curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, take_body);
     curl_easy_setopt(curl, CURLOPT_WRITEDATA, call);
-    curl_easy_setopt(curl, CURLOPT_HEADERFUNCTION, take_header);
-    curl_easy_setopt(curl, CURLOPT_HEADERDATA, call);
     curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, why);
     if (http->ca)
         curl_easy_setopt(curl, CURLOPT_CAINFO, http->ca);
@@ -169,6 +144,8 @@ bool weir__http_send(const struct weir__given *given, struct weir__http *http, s
     else
         fprintf(stderr, "weir %s: %s: %s\n", given->command, http->base, *why ? why : curl_easy_strerror(code));
     call->status = (int)status;
+    if (curl_easy_header(curl, "ETag", 0, CURLH_HEADER, -1, &etag) == CURLHE_OK)
+        call->version = weir__etag_version(etag->value);
     curl_slist_free_all(headers);
     return code == CURLE_OK;
 }

@@ -20,37 +20,34 @@ static bool is_control(uint32_t point)
            (point >= 0x202a && point <= 0x202e) || (point >= 0x2066 && point <= 0x2069);
 }
 
-int weir__point_width(uint32_t point)
+/* Columns of a character on a terminal: 0 to 2. */
+static size_t point_width(uint32_t point)
 {
     static bool locale_set;
     if (!locale_set) { /* wcwidth needs a UTF-8 locale; nothing else here depends on it */
         locale_set = true;
         (void)setlocale(LC_CTYPE, "C.UTF-8");
     }
-    if (is_control(point))
-        return 1;
     int width = wcwidth((wchar_t)point);
-    return width < 0 ? 1 : width;
+    return width < 0 ? 1 : (size_t)width;
 }
 
-/* The next character as it will be printed: returns its bytes, sets its columns. */
-static size_t shown(const char *text, size_t left, int *width, bool *clean)
+struct weir__shown weir__shown_next(const char *text, size_t left)
 {
     uint32_t point = 0;
     size_t bytes = weir__utf8_decode(text, left, &point);
-    *clean = bytes > 0 && !is_control(point);
-    *width = *clean ? weir__point_width(point) : 1;
-    return bytes ? bytes : 1;
+    if (bytes > 0 && !is_control(point))
+        return (struct weir__shown){bytes, text, bytes, point_width(point)};
+    return (struct weir__shown){bytes ? bytes : 1, "?", 1, 1};
 }
 
 static size_t text_width(const char *text)
 {
     size_t columns = 0, len = strlen(text);
     for (size_t at = 0; at < len;) {
-        int width;
-        bool clean;
-        at += shown(text + at, len - at, &width, &clean);
-        columns += (size_t)width;
+        struct weir__shown next = weir__shown_next(text + at, len - at);
+        at += next.taken;
+        columns += next.width;
     }
     return columns;
 }
@@ -61,17 +58,12 @@ static void print_cut(FILE *to, const char *text, size_t width)
     size_t len = strlen(text), used = 0;
     bool cut = width > 0 && text_width(text) > width;
     for (size_t at = 0; at < len;) {
-        int columns;
-        bool clean;
-        size_t bytes = shown(text + at, len - at, &columns, &clean);
-        if (used + (size_t)columns > (cut ? width - 1 : width))
+        struct weir__shown next = weir__shown_next(text + at, len - at);
+        if (used + next.width > (cut ? width - 1 : width))
             break;
-        if (clean)
-            fwrite(text + at, 1, bytes, to);
-        else
-            fputc('?', to);
-        used += (size_t)columns;
-        at += bytes;
+        fwrite(next.text, 1, next.len, to);
+        used += next.width;
+        at += next.taken;
     }
     fputs(cut ? "…" : "", to);
 }
@@ -116,7 +108,7 @@ static size_t terminal_width(FILE *to)
 void weir__text_table_cell(struct weir__text_table *table, const char *text)
 {
     table->cells = weir__grow(table->cells, table->count, sizeof *table->cells);
-    table->cells[table->count++] = weir__text("%s", text ? text : "");
+    table->cells[table->count++] = weir__format("%s", text ? text : "");
 }
 
 /* The width of each column; 0: it is left out. */

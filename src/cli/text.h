@@ -8,10 +8,15 @@
 #include <stdint.h>
 #include <stdio.h>
 
-/* Columns of a character on a terminal: 0 to 2. One that cannot be shown is printed as '?'. */
-int weir__point_width(uint32_t point);
+/* A character as it is printed: '?' for one that would move the cursor, and for a byte that is not UTF-8. */
+struct weir__shown {
+    size_t taken;      /* bytes of the source */
+    const char *text;  /* to print */
+    size_t len, width; /* its bytes, and its columns on a terminal */
+};
+struct weir__shown weir__shown_next(const char *text, size_t left);
 
-/* Prints a text. Each character that would move the cursor, and each byte that is not UTF-8, is printed as '?'. */
+/* Prints a text by such characters. */
 void weir__print_text(FILE *to, const char *text);
 /* Prints formatted text like that, and a line break. */
 void weir__print_line(FILE *to, const char *format, ...) __attribute__((format(printf, 2, 3)));

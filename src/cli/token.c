@@ -5,7 +5,7 @@
 static void print_token(const json_t *reply)
 {
     puts(weir__member(reply, "token"));
-    fprintf(stderr, "keep it: it is not shown again (its ID is %s)\n", weir__member(reply, "id"));
+    weir__print_line(stderr, "keep it: it is not shown again (its ID is %s)", weir__member(reply, "id"));
 }
 
 int weir__cmd_token_create(struct weir__given *given)

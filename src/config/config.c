@@ -1,6 +1,7 @@
 /* Reads and validates weir.yaml: its members but gateway, service, store, queue, load and rules. See config.h. */
 #include "config/config.h"
 #include "rules/yaml.h"
+#include "table/denial_ring.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -62,6 +63,19 @@ static bool hot_read(void *context, const struct weir__node *node, const char *w
     return off || weir__fields_or_first(node, what, WEIR__LIST_OF(fields), config, context);
 }
 
+/* "off", a size, or a map with one. */
+static bool ring_read(void *context, const struct weir__node *node, const char *what, void *to)
+{
+    static const struct weir__field fields[] = {
+        {"size", WEIR__FIELD_SIZE, WEIR__CONFIG(denial_bytes), .what = "denials", .min = INT64_C(64) << 10},
+        {"hash_keys", WEIR__FIELD_BOOL, WEIR__CONFIG(denial_hash)},
+    };
+    struct weir__config *config = to;
+    bool off = weir__config_is(node, "off");
+    config->denial_bytes = off ? 0 : config->denial_bytes;
+    return off || weir__fields_or_first(node, what, WEIR__LIST_OF(fields), config, context);
+}
+
 /* ---- Logs ---- */
 
 /* "stderr" or a file. */
@@ -112,6 +126,7 @@ static const struct weir__field root_fields[] = {
     {"segment", WEIR__FIELD_MAP, WEIR__CONFIG_PLACE(segment_place), WEIR__MAP_OF(segment_fields)},
     {"workers", WEIR__FIELD_READ, WEIR__CONFIG(workers), .read = workers_read},
     {"hot_keys", WEIR__FIELD_READ, WEIR__CONFIG_PLACE(hot_place), .read = hot_read},
+    {"denials", WEIR__FIELD_READ, WEIR__CONFIG_PLACE(denial_place), .read = ring_read},
     {"load", WEIR__FIELD_READ, .read = weir__config_load_level},
     {"user", WEIR__FIELD_STRING, WEIR__CONFIG(user), WEIR__CONFIG_PLACE(user_place)},
     {"agent_user", WEIR__FIELD_STRING, WEIR__CONFIG(agent_user), WEIR__CONFIG_PLACE(agent_user_place)},
@@ -202,7 +217,7 @@ static void defaults(struct weir__config *config)
     int len = snprintf(path, sizeof path, "/dev/shm/weir-%u", (unsigned)geteuid());
     config->segment_path = weir__arena_copy(&config->arena, (weir_text){path, (size_t)len}).data;
     config->listeners = weir__arena_array(&config->arena, WEIR__LISTENERS_MAX, sizeof *config->listeners);
-    config->segment_bytes = 64 * MIB;
+    config->segment_bytes = WEIR__SEGMENT_DEFAULT;
     config->keepalive = 64;
     config->max_fails = 3;
     config->fail_ms = 10000;
@@ -212,6 +227,7 @@ static void defaults(struct weir__config *config)
     config->body_bytes = 10 * MIB;
     config->upstream_verify = true;
     config->denied_rate = 100;
+    config->denial_bytes = WEIR__DENIAL_BYTES;
 }
 
 bool weir__config_report(const char *file, const char *message, weir_diagnose *diagnose, void *context)

@@ -83,6 +83,8 @@ struct weir__store {
         struct weir__place place;
     } settings[WEIR__STORE_SETTINGS_MAX];
     size_t setting_count;
+    enum weir_consistency consistency; /* of rules that set none */
+    int64_t sync_interval_us;          /* of eventual rules */
 };
 
 /* Is a setting of this name a file's path? */
@@ -90,8 +92,6 @@ bool weir__store_is_file(const char *name);
 /* One URL with all settings, secrets included. False: it is too long, or password_file cannot be read; `why` has the
  * reason. */
 bool weir__store_url(const struct weir__store *store, char *to, size_t size, char *why, size_t why_size);
-/* The consistency of rules that name none. */
-enum weir_consistency weir__store_consistency(const struct weir__store *store);
 
 /* Another host's rules service that this host takes its rules from. */
 struct weir__origin {
@@ -157,6 +157,9 @@ struct weir__config {
     int64_t hot_bytes; /* size of the sidecar file of hot keys; 0: none */
     bool hot_hash;     /* hashes in place of key texts */
     struct weir__place hot_place;
+    int64_t denial_bytes; /* size of the sidecar file of recent denials; 0: none */
+    bool denial_hash;
+    struct weir__place denial_place;
     struct weir__load_config load;
     int64_t workers;  /* 0: one per processor */
     const char *user; /* of the workers, when root starts them */
@@ -213,6 +216,10 @@ int weir__config_load(struct weir__config *config, const char *file, weir_diagno
 void weir__config_free(struct weir__config *config);
 /* Reports an error of the file as a whole. Returns false. */
 bool weir__config_report(const char *file, const char *message, weir_diagnose *diagnose, void *context);
+/* What warnings about the rules depend on. */
+struct weir__rules_host weir__config_host(const struct weir__config *config);
+/* True if there is a listener of this kind. WEIR__RESP needs both stream modules. */
+bool weir__has_listener(const struct weir__config *config, enum weir__listener_kind kind);
 /* Overwrites secrets that only weir serve and nginx need: the text of the file, the service's tokens and passwords. */
 void weir__config_wipe(struct weir__config *config);
 
@@ -245,8 +252,8 @@ bool weir__config_path(void *config, const struct weir__node *node, const char *
 bool weir__config_ms(void *config, const struct weir__node *node, const char *what, void *ms);
 /* An address to listen on to a struct weir__listener. */
 bool weir__config_listener(void *config, const struct weir__node *node, const char *what, void *listener);
-/* True if only this host can reach it. */
-bool weir__config_is_loopback(const struct weir__listener *listener);
+/* True for an address or name, without brackets, that only this host can reach. NULL: all addresses. */
+bool weir__config_is_loopback(const char *host);
 /* "http://host:port", "https://…" or "unix:/path". */
 bool weir__config_server(struct weir__config *config, const struct weir__node *node, struct weir__server *server);
 

@@ -31,9 +31,8 @@ static bool printable_read(void *config, const struct weir__node *node, const ch
     (void)config;
     if (!weir__field_text(node, what, &text))
         return false;
-    for (size_t i = 0; i < text.len; i++)
-        if ((unsigned char)text.data[i] <= 0x20 || (unsigned char)text.data[i] >= 0x7f)
-            return weir__node_error(node, "%s must be printable and without blanks", what);
+    if (!weir__text_graphic(text))
+        return weir__node_error(node, "%s must be printable and without blanks", what);
     *(const char **)to = text.data;
     return true;
 }
@@ -126,7 +125,7 @@ static void admin_read(struct weir__config *config, const struct weir__node *nod
     if (listener->tls.client_ca)
         weir__report_error(node->report, listener->tls.client_ca_place,
                            "admin knows its clients by their tokens: there is no client_ca here");
-    if (!listener->tls.certificate && !weir__config_is_loopback(listener))
+    if (!listener->tls.certificate && !weir__config_is_loopback(listener->host))
         weir__node_warning(at, "%s: tokens cross the network unencrypted; give admin a tls certificate",
                            listener->address);
     admin->listener = listener;
@@ -138,21 +137,17 @@ static void admin_read(struct weir__config *config, const struct weir__node *nod
 /* Sets origin->shown. Warns of rules, and perhaps a token, that cross the network unencrypted. */
 static void origin_show(struct weir__config *config, struct weir__diagnostics *report)
 {
-    static const char *const here[] = {"127.", "localhost", "[::1]"};
     struct weir__origin *origin = &config->origin;
     char shown[4096];
     const char *host = strstr(origin->url, "://") + 3;
-    size_t scheme = (size_t)(host - origin->url), authority = strcspn(host, "/?#");
-    bool local = false;
-    for (const char *at; (at = memchr(host, '@', authority)) != NULL;) {
-        authority -= (size_t)(at + 1 - host);
-        host = at + 1;
-    }
-    for (size_t i = 0; i < WEIR__COUNT(here); i++)
-        local |= strncmp(host, here[i], strlen(here[i])) == 0;
+    size_t scheme = (size_t)(host - origin->url);
+    const char *at = memrchr(host, '@', strcspn(host, "/?#"));
+    host = at ? at + 1 : host;
     snprintf(shown, sizeof shown, "%.*s%.*s", (int)scheme, origin->url, (int)strcspn(host, "?#"), host);
     origin->shown = weir__config_text(config, weir__text_of(shown));
-    if (!local && strncmp(origin->url, "http://", 7) == 0)
+    bool bracket = *host == '[';
+    weir_text name = {host + bracket, strcspn(host + bracket, bracket ? "]" : ":/?#")};
+    if (strncmp(origin->url, "http://", 7) == 0 && !weir__config_is_loopback(weir__config_text(config, name)))
         weir__report_warning(report, origin->place, "%s: rules and token cross the network unencrypted; use https://",
                              shown);
 }

@@ -6,7 +6,11 @@
 
 #include <stdio.h>
 
-/* Signals with their default targets: the values that mean 100 % load. */
+/*
+ * Signals with their default targets: the values that mean 100 % load. cpu and memory are shares of time in which tasks
+ * were stalled (pressure stall information), not utilisation; run_queue is waiting tasks a processor, latency a
+ * multiple of the baseline.
+ */
 static const struct signal {
     const char *name;
     bool percent;                       /* else a number */

@@ -11,10 +11,7 @@ static bool secret_read(void *config, const struct weir__node *node, const char 
     weir_text text;
     if (!weir__field_text(node, what, &text))
         return false;
-    bool good = text.len >= LEAST && text.len <= MOST;
-    for (size_t i = 0; i < text.len; i++)
-        good &= text.data[i] > 0x20 && text.data[i] < 0x7f;
-    if (!good)
+    if (text.len < LEAST || text.len > MOST || !weir__text_graphic(text))
         return weir__node_error(node, "%s must be %d to %d printable characters without spaces", what, LEAST, MOST);
     *(const char **)to = weir__config_text(config, text);
     explicit_bzero((void *)(uintptr_t)text.data, text.len); /* weir__config_wipe then wipes the only copy */
@@ -106,10 +103,11 @@ static const struct weir__field envoy_fields[] = {
     {"count_denied", WEIR__FIELD_BOOL, WEIR__CONFIG(rls_count_denied)},
 };
 
-bool weir__config_is_loopback(const struct weir__listener *listener)
+bool weir__config_is_loopback(const char *host)
 {
-    return listener->host && (strncmp(listener->host, "127.", 4) == 0 || strcmp(listener->host, "::1") == 0 ||
-                              strcmp(listener->host, "localhost") == 0);
+    struct weir__address unused;
+    return host && (strcmp(host, "localhost") == 0 || strcmp(host, "::1") == 0 ||
+                    (strncmp(host, "127.", 4) == 0 && weir__address_parse(weir__text_of(host), &unused)));
 }
 
 /* Formats the paths of an HTTP listener that need no token; "": none. */
@@ -134,7 +132,7 @@ static void warn_open(const struct weir__config *config, struct weir__diagnostic
     for (size_t i = from; i < config->listener_count; i++) {
         const struct weir__listener *listener = &config->listeners[i];
         bool http = listener->kind == WEIR__HTTP_API;
-        if (weir__config_is_loopback(listener) || listener->tls.client_ca || (http && !*paths) ||
+        if (weir__config_is_loopback(listener->host) || listener->tls.client_ca || (http && !*paths) ||
             (listener->kind == WEIR__RESP && config->access.password))
             continue;
         weir__report_warning(report, listener->place, "%s%s%s is open to every client that can reach it: %s",

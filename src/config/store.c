@@ -24,6 +24,7 @@ static const char *const settings[] = {"deadline",
                                        "breaker_failures",
                                        "retry_min",
                                        "retry_max",
+                                       "heartbeat",
                                        "password_file",
                                        "consistency",
                                        "url"};
@@ -43,9 +44,8 @@ static bool value_read(struct weir__config *config, const struct weir__node *nod
         return weir__config_path(config, node, name, value);
     if (!weir__field_text(node, name, &text))
         return false;
-    for (size_t i = 0; i < text.len; i++)
-        if ((unsigned char)text.data[i] < 0x20 || text.data[i] == 0x7f)
-            return weir__node_error(node, "%s has control characters", name);
+    if (!weir__text_sound(text))
+        return weir__node_error(node, "%s has control characters", name);
     *value = text.data;
     return true;
 }
@@ -53,7 +53,8 @@ static bool value_read(struct weir__config *config, const struct weir__node *nod
 static bool setting_read(struct weir__config *config, const struct weir__node *node, const char *name,
                          struct weir__store_options *options)
 {
-    static const char *const consistencies[] = {"local", "eventual", "strict", NULL};
+    static const char *const consistencies[] = {
+        [WEIR_LOCAL] = "local", [WEIR_EVENTUAL] = "eventual", [WEIR_STRICT] = "strict", NULL};
     struct weir__store *store = &config->store;
     const char *value = NULL;
     char why[256] = "";
@@ -61,6 +62,7 @@ static bool setting_read(struct weir__config *config, const struct weir__node *n
     if (strcmp(name, "consistency") == 0) {
         if (!weir__field_choice(node, name, consistencies, &word))
             return false;
+        store->consistency = (enum weir_consistency)word;
         value = consistencies[word];
     } else if (!value_read(config, node, name, &value)) {
         return false;
@@ -70,6 +72,7 @@ static bool setting_read(struct weir__config *config, const struct weir__node *n
         return weir__node_error(node, "%s", why);
     }
     store->settings[store->setting_count++] = (struct weir__store_setting){name, value, node->place};
+    store->sync_interval_us = options->sync_interval_us;
     return true;
 }
 
@@ -84,7 +87,12 @@ static bool url_read(struct weir__config *config, const struct weir__node *node,
         return weir__node_error(node, "store: %s", why);
     weir__store_shown(options, shown, sizeof shown);
     *store = (struct weir__store){
-        .url = url, .shown = weir__config_text(config, weir__text_of(shown)), .place = node->place};
+        .url = url,
+        .shown = weir__config_text(config, weir__text_of(shown)),
+        .place = node->place,
+        .consistency = WEIR_PER_ALGORITHM,
+        .sync_interval_us = options->sync_interval_us,
+    };
     return true;
 }
 
@@ -117,8 +125,7 @@ static bool add(char *to, size_t size, const char *text, bool escape)
     size_t len = strlen(to);
     for (; *text; text++) {
         unsigned char c = (unsigned char)*text;
-        bool plain = !escape || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-                     strchr("-_.~/", c) != NULL;
+        bool plain = !escape || weir__is_letter(*text) || weir__is_digit(*text) || strchr("-_.~/", c);
         if (len + 4 > size)
             return false;
         len += (size_t)snprintf(to + len, size - len, plain ? "%c" : "%%%02X", c);
@@ -142,16 +149,6 @@ static bool password_read(const char *path, char *to, char *why, size_t why_size
     else if (cut)
         snprintf(why, why_size, "password_file %s: the password is longer than %d bytes", path, PASSWORD_MAX - 1);
     return good && !cut;
-}
-
-enum weir_consistency weir__store_consistency(const struct weir__store *store)
-{
-    for (size_t i = 0; i < store->setting_count; i++)
-        if (strcmp(store->settings[i].name, "consistency") == 0)
-            return strcmp(store->settings[i].value, "strict") == 0     ? WEIR_STRICT
-                   : strcmp(store->settings[i].value, "eventual") == 0 ? WEIR_EVENTUAL
-                                                                       : WEIR_LOCAL;
-    return WEIR_LOCAL;
 }
 
 bool weir__store_url(const struct weir__store *store, char *to, size_t size, char *why, size_t why_size)

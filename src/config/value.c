@@ -29,7 +29,7 @@ bool weir__config_is_word(weir_text text, const char *others)
 
 /* ---- Paths ---- */
 
-/* True without control characters and '$', which begins a variable in nginx.conf. */
+/* True without control characters and '$', which begins a variable in nginx.conf. Of any encoding, as paths are. */
 static bool is_plain(const char *text)
 {
     for (; *text; text++)
@@ -51,7 +51,7 @@ bool weir__config_path(void *context, const struct weir__node *node, const char 
     const char *folder = absolute ? "" : config->folder;
     if (!is_plain(text.data) || !is_plain(folder))
         return weir__node_error(node, "%s must be a path without '$' and control characters%s", what,
-                                is_plain(text.data) ? ", and the folder that it begins at has some" : "");
+                                is_plain(text.data) ? ", and the folder of weir.yaml has some" : "");
     int len = snprintf(absolute_path, sizeof absolute_path, "%s%s%s", folder, absolute ? "" : "/", text.data);
     if (len < 0 || (size_t)len >= sizeof absolute_path)
         return weir__node_error(node, "%s is too long for a path", what);

@@ -37,10 +37,12 @@ struct weir__control {
 
     struct weir__fair_lock compile_lock;  /* compiling for requests that write; taken without database_lock */
     struct weir__fair_lock dry_run_lock;  /* compiling for read-only requests, which never delay a publication */
-    struct weir__fair_lock database_lock; /* protects the next four fields */
+    struct weir__fair_lock database_lock; /* protects the next fields */
     struct weir__db *db;                  /* NULL: could not be opened yet */
     int64_t tried_ms;                     /* when opening it was tried last */
-    int error;                            /* why it failed */
+    int error;                            /* why it is unavailable, which was logged; 0: it is available */
+    int64_t unusable;                     /* revision of the database of which that was logged */
+    bool unwritable;                      /* the file for the workers could not be written, which was logged */
     struct weir__login_throttle *throttle;
 
     pthread_mutex_t published_lock; /* protects the fields below; never waits for the database */
@@ -59,8 +61,11 @@ void weir__control_note(struct weir__control *control, bool up);
 /* True if the database is open; opens it if a retry is due. Clears its error. The database lock must be held. */
 bool weir__control_ready(struct weir__control *control);
 
-void weir__control_log(const struct weir__control *control, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
+void weir__control_log(const struct weir__control *control, enum weir__log_level level, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+/* Logs that the database is unavailable (an error and `why`), or available again: each change once. The database lock
+ * must be held. */
+void weir__control_state(struct weir__control *control, int error, const char *why);
 
 /* ---- The published set: in memory for hosts that poll it, in a file for this host's workers ---- */
 
@@ -94,7 +99,7 @@ enum weir__role weir__role_of(const char *name);
  */
 struct weir__call {
     struct weir__control *control;
-    struct weir__db *db;
+    struct weir__db *db; /* NULL: the call does not hold the database lock */
     const struct weir__rest_request *request;
     struct weir__rest_reply *reply;
     char param[WEIR__PARAMS][WEIR__PARAM_MAX + 1]; /* of the path, decoded, without zero bytes inside */
@@ -108,7 +113,6 @@ struct weir__call {
     json_t *query;            /* parameters of the query, as texts */
     json_t *body;             /* of the request, if it was read as JSON */
     json_t *problems;         /* errors and warnings of documents */
-    bool has_database;        /* holds the database lock; `db` must not be used otherwise */
     bool has_compute_lock;    /* holds a compute lock, between weir__work_begin and weir__work_end */
     bool only_reads;          /* the route writes nothing: it computes under dry_run_lock */
     char *dry_run;            /* its entry in control->dry_runs; NULL: none */
@@ -120,11 +124,14 @@ struct weir__call weir__call_open(struct weir__control *control, const struct we
 void weir__call_close(struct weir__call *call);
 
 /*
+ * weir__call_take_database takes the database lock; false: refused.
+ *
  * A request must not do slow work (parsing, compiling, comparing, store access) while it holds the database lock.
  * weir__call_release_database releases it. weir__work_begin releases it and takes a compute lock: one writing and one
  * read-only request compute at a time, so that a client with many expensive requests uses one processor and read-only
  * requests never delay a publication. weir__work_end takes the database lock again. False: refused, also earlier.
  */
+WEIR_MUST_CHECK bool weir__call_take_database(struct weir__call *call);
 bool weir__call_release_database(struct weir__call *call);
 WEIR_MUST_CHECK bool weir__work_begin(struct weir__call *call);
 WEIR_MUST_CHECK bool weir__work_end(struct weir__call *call);
@@ -297,7 +304,8 @@ weir__handler weir__rest_list, weir__rest_create, weir__rest_get, weir__rest_upd
     weir__rest_key_state, weir__rest_key_reset, weir__rest_key_block, weir__rest_key_unblock, weir__rest_tokens,
     weir__rest_token_create, weir__rest_token_revoke, weir__rest_audit, weir__rest_session_create,
     weir__rest_session_get, weir__rest_session_delete, weir__rest_stats, weir__rest_history, weir__rest_hot,
-    weir__rest_advice, weir__rest_hosts, weir__rest_openapi, weir__rest_health, weir__rest_queue_list,
-    weir__rest_queue_stats, weir__rest_queue_get, weir__rest_queue_cancel, weir__rest_queue_requeue;
+    weir__rest_advice, weir__rest_denied, weir__rest_hosts, weir__rest_openapi, weir__rest_health,
+    weir__rest_queue_list, weir__rest_queue_stats, weir__rest_queue_get, weir__rest_queue_cancel,
+    weir__rest_queue_requeue;
 
 #endif

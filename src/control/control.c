@@ -10,7 +10,7 @@
 #define SESSION_MS INT64_C(43200000) /* 12 hours */
 #define RETRY_MS   1000              /* between two attempts to open the database */
 
-void weir__control_log(const struct weir__control *control, const char *format, ...)
+void weir__control_log(const struct weir__control *control, enum weir__log_level level, const char *format, ...)
 {
     char line[512], shown[sizeof line];
     va_list arguments;
@@ -19,7 +19,17 @@ void weir__control_log(const struct weir__control *control, const char *format, 
     va_start(arguments, format);
     vsnprintf(line, sizeof line, format, arguments);
     va_end(arguments);
-    control->host->log(control->host->context, weir__printable((weir_text){line, strlen(line)}, shown, sizeof shown));
+    control->host->log(control->host->context, level,
+                       weir__printable((weir_text){line, strlen(line)}, shown, sizeof shown));
+}
+
+void weir__control_state(struct weir__control *control, int error, const char *why)
+{
+    if (error && error != control->error)
+        weir__control_log(control, WEIR__LOG_WARNING, "the rules database: %s (%s)", weir__db_strerror(error), why);
+    else if (!error && control->error)
+        weir__control_log(control, WEIR__LOG_INFO, "the rules database is available again");
+    control->error = error;
 }
 
 void weir__control_note(struct weir__control *control, bool up)
@@ -46,16 +56,15 @@ bool weir__control_ready(struct weir__control *control)
         control->db = NULL;
     }
     if (control->db) {
-        weir__db_clear(control->db);
+        control->db->error = 0;
         return true;
     }
     if (control->tried_ms && now - control->tried_ms < RETRY_MS && now >= control->tried_ms)
         return false;
     /* If a set is published, the database existed: do not create an empty one in its place. */
     int error = weir__db_open(control->url, control->published.revision == 0, &control->db, why);
-    if (error && error != control->error)
-        weir__control_log(control, "the rules database: %s (%s)", weir__db_strerror(error), why);
-    control->error = error;
+    if (error) /* that it is available is known after the first statement */
+        weir__control_state(control, error, why);
     control->tried_ms = weir__wall_ms(); /* at the end: an attempt may take longer than the pause */
     return !error;
 }
@@ -111,9 +120,11 @@ int weir__control_tick(struct weir__control *control)
 {
     weir__fair_lock_acquire(&control->database_lock);
     bool ready = weir__control_ready(control);
-    if (ready)
+    if (ready) {
         weir__published_follow(control);
-    int error = ready ? control->db->error : control->error;
+        weir__control_state(control, control->db->error, control->db->why);
+    }
+    int error = control->error;
     weir__control_note(control, !error);
     weir__published_retry(control);
     weir__fair_lock_release(&control->database_lock);

@@ -18,10 +18,13 @@
 #ifndef WEIR_CONTROL_CONTROL_H
 #define WEIR_CONTROL_CONTROL_H
 
+#include "base/buffer.h"
 #include "base/host_calls.h"
 #include "base/log.h"
 #include "config/config.h"
 #include "control/database.h"
+
+#include <jansson.h>
 
 /* ---- The service ---- */
 
@@ -50,15 +53,18 @@ void weir__control_close(struct weir__control *control);
  */
 int weir__control_tick(struct weir__control *control);
 
+struct weir__import_result {
+    int rules_error;  /* WEIR_E…: the rules cannot be used, and importing them again would fail, too; 0: they can */
+    bool no_database; /* it is unavailable, which was logged: try again */
+    size_t documents; /* that were imported; 0: the database was not empty, or one of the above; nothing changed */
+};
+
 /*
  * Imports rules from a file or directory into an empty database and publishes them: one document a rule, as written; a
- * rule with `shadow: true` goes to the shadow stage. Errors go to `diagnose`. *documents: how many there are now; 0:
- * the database was not empty, and nothing changed. 0, WEIR__DB_…, or a library error such as WEIR_ERULES, less than
- * WEIR__IMPORT_WRONG.
+ * rule with `shadow: true` goes to the shadow stage. Errors in the rules go to `diagnose`.
  */
-#define WEIR__IMPORT_WRONG (-1000)
-int weir__control_import(struct weir__control *control, const char *path, const char *who, weir_diagnose *diagnose,
-                         void *context, size_t *documents);
+struct weir__import_result weir__control_import(struct weir__control *control, const char *path, const char *who,
+                                                weir_diagnose *diagnose, void *context);
 
 /* The published revision; 0: none. */
 int64_t weir__control_revision(struct weir__control *control);
@@ -120,19 +126,12 @@ const char *weir__rest_header(const struct weir__rest_reply *reply, const char *
 #define WEIR__SETTINGS_NAME "settings"
 #define WEIR__DOMAIN_PREFIX "domain:"
 
-/* A file and the offsets of its lines. */
-struct weir__rule_file {
-    char *path; /* as it is shown */
-    char *text;
-    size_t len;
-    size_t *lines; /* one more than there are: the end */
-    size_t line_count;
-};
-
 /* The line of a file that a line of a document was cut out of. */
 struct weir__origin_line {
-    size_t file, line; /* from 0 */
-    int columns;       /* what the file has before the document's first column; below 0: less */
+    const char *path;
+    const char *text; /* from its begin on */
+    size_t line;      /* from 0 */
+    int columns;      /* what the file has before the document's first column; below 0: less */
 };
 
 enum weir__document_kind { WEIR__KIND_SETTINGS, WEIR__KIND_RULE, WEIR__KIND_DOMAIN };
@@ -140,21 +139,20 @@ enum weir__document_kind { WEIR__KIND_SETTINGS, WEIR__KIND_RULE, WEIR__KIND_DOMA
 struct weir__rule_document {
     enum weir__document_kind kind;
     char *name; /* as the service calls it */
-    char *text;
-    size_t len, lines;
+    struct weir__buffer text;
+    size_t lines;
     struct weir__origin_line *origins; /* of each line */
 };
 
 struct weir__documents {
-    struct weir__rule_file *files;
-    size_t file_count;
+    struct weir__sources files;
     struct weir__rule_document *list; /* as in the files */
     size_t count;
 };
 
 /*
- * Reads a file, or a folder's *.yaml and *.yml in order of name. False: errors went to `diagnose` (may be NULL); errno
- * is not 0 if something was unreadable. Zero `documents` first, and free it in any case.
+ * Reads a file, or a folder's *.yaml and *.yml in order of name. False: errors went to `diagnose` (may be NULL). Zero
+ * `documents` first, and free it in any case.
  */
 bool weir__documents_read(struct weir__documents *documents, const char *path, weir_diagnose *diagnose, void *context);
 /* Splits a terminated text from malloc, which it takes over; `path` is its name in messages. */
@@ -163,8 +161,16 @@ bool weir__documents_take(struct weir__documents *documents, const char *path, c
 void weir__documents_free(struct weir__documents *documents);
 
 /* Reports a diagnostic about a document (line and column from 1; line 0: all of it) at its place in the file. */
-void weir__documents_diagnose(const struct weir__documents *documents, const struct weir__rule_document *document,
-                              const weir_diagnostic *what, weir_diagnose *diagnose, void *context);
+void weir__document_diagnose(const struct weir__rule_document *document, const weir_diagnostic *what,
+                             weir_diagnose *diagnose, void *context);
+
+/*
+ * Compiles a document alone with the settings (NULL: none). `problems` gets errors and the document's warnings as
+ * objects {severity, document, field, line, column, message, suggestion}. 0, or an error of the library's (WEIR_ERULES:
+ * see problems).
+ */
+int weir__document_compile(const char *settings, const char *name, enum weir__document_kind kind, weir_text text,
+                           json_t *problems);
 
 /* Unified diff of two texts with their labels, from malloc; NULL: no memory. */
 char *weir__diff(const char *from, const char *to, const char *from_label, const char *to_label);
@@ -211,12 +217,9 @@ void weir__rules_poller_free(struct weir__rules_poller *poller);
 
 /* True if the rules that weir.yaml names have not been imported: the active rules are not from the database. */
 bool weir__bootstrap_is_due(const struct weir__config *config);
-/*
- * Imports them if the database is empty. 0 also if it is not, or an error of weir__control_import. Logs the outcome,
- * except that the database is unavailable.
- */
-int weir__bootstrap_import(const struct weir__config *config, struct weir__control *control,
-                           const struct weir__logger *log);
+/* Imports them if the database is empty, and logs the outcome. */
+struct weir__import_result weir__bootstrap_import(const struct weir__config *config, struct weir__control *control,
+                                                  const struct weir__logger *log);
 
 /*
  * Before nginx starts: ensures that there is a file with active rules. Fetches or imports them once; if that fails the

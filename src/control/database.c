@@ -4,17 +4,22 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+static const struct {
+    const char *code, *text;
+} errors[] = {{"ok", "success"},
+#define DESCRIPTION(name, number, code, text) [number] = {code, text},
+              WEIR__DB_ERRORS(DESCRIPTION)
+#undef DESCRIPTION
+};
+
 const char *weir__db_strerror(int error)
 {
-    switch (error) {
-#define TEXT_OF(name, number, text)                                                                                    \
-    case WEIR__DB_##name:                                                                                              \
-        return text;
-        WEIR__DB_ERRORS(TEXT_OF)
-#undef TEXT_OF
-    default:
-        return "success";
-    }
+    return errors[-error].text;
+}
+
+const char *weir__db_error_code(int error)
+{
+    return errors[-error].code;
 }
 
 void weir__db_note(struct weir__db *db, const char *why)
@@ -57,11 +62,6 @@ void weir__db_close(struct weir__db *db)
     weir__arena_free(&db->arena);
     free(db->address);
     free(db);
-}
-
-void weir__db_clear(struct weir__db *db)
-{
-    db->error = 0;
 }
 
 /* ---- Statements ---- */
@@ -116,20 +116,23 @@ int64_t weir__db_count(struct weir__db *db, const char *sql)
 
 int weir__db_begin(struct weir__db *db)
 {
-    if (!db->error)
-        db->error = db->calls->begin(db);
+    weir__db_run_with(db, db->calls->begin, NULL, 0);
+    db->inside = !db->error;
+    if (db->calls->lock)
+        weir__db_run_with(db, db->calls->lock, NULL, 0);
     return db->error;
 }
 
 int weir__db_end(struct weir__db *db, bool keep)
 {
     char why[WEIR__DB_WHY_BYTES];
-    if (!db->error && keep)
-        db->error = db->calls->commit(db);
-    if (!db->error && keep)
-        return 0;
-    memcpy(why, db->why, sizeof why); /* of the error, not of the rollback */
-    db->calls->rollback(db);
-    memcpy(db->why, why, sizeof why);
+    if (keep)
+        weir__db_run_with(db, WEIR__DB_COMMIT, NULL, 0);
+    if (db->inside && (db->error || !keep)) {
+        memcpy(why, db->why, sizeof why); /* of the error, not of the rollback */
+        (void)db->calls->run(db, "ROLLBACK", NULL, 0);
+        memcpy(db->why, why, sizeof why);
+    }
+    db->inside = false;
     return db->error;
 }

@@ -1,6 +1,6 @@
 /*
  * The database of the rules service: SQLite in a file, or PostgreSQL for a fleet, behind one set of calls. Statements
- * are written once, with parameters $1, $2 … in the order of their first use; no value ever becomes part of one.
+ * are written once, with parameters $1, $2 …; no value ever becomes part of one.
  *
  * One connection, used by one thread at a time: the service has a lock.
  */
@@ -11,27 +11,30 @@
 
 #include <sys/types.h>
 
-/* Code, and the message for the client. */
+/* Number, code and message for the client. */
 #define WEIR__DB_ERRORS(X)                                                                                             \
-    X(BUSY, 1, "the database is locked by another process; nothing was changed, try again")                            \
-    X(GONE, 2, "the database cannot be reached; nothing was changed")                                                  \
-    X(FULL, 3, "the database has no space left; nothing was changed")                                                  \
-    X(READONLY, 4, "the database cannot be written to; nothing was changed")                                           \
-    X(CONFLICT, 5, "the same was created concurrently; read it, and try again")                                        \
-    X(UNKNOWN, 6, "the connection broke while the change was being committed; look whether it is there")               \
-    X(BROKEN, 7, "the database is damaged or of another kind")                                                         \
-    X(NEWER, 8, "the database was made by a later version of weir; use that one")                                      \
-    X(URL, 9, "the database's address is wrong; use sqlite:PATH or postgresql://…")                                    \
-    X(MEMORY, 10, "out of memory; nothing was changed")
+    X(BUSY, 1, "database_busy", "the database is locked by another process; nothing was changed, try again")           \
+    X(GONE, 2, "database_gone", "the database cannot be reached; nothing was changed")                                 \
+    X(FULL, 3, "database_full", "the database has no space left; nothing was changed")                                 \
+    X(READONLY, 4, "database_readonly", "the database cannot be written to; nothing was changed")                      \
+    X(CONFLICT, 5, "conflict", "the same was created concurrently; read it, and try again")                            \
+    X(UNKNOWN, 6, "outcome_unknown",                                                                                   \
+      "the connection broke while the change was being committed; look whether it is there")                           \
+    X(BROKEN, 7, "database_broken", "the database is damaged or of another kind")                                      \
+    X(NEWER, 8, "database_newer", "the database was made by a later version of weir; use that one")                    \
+    X(URL, 9, "database_url", "the database's address is wrong; use sqlite:PATH or postgresql://…")                    \
+    X(MEMORY, 10, "no_memory", "out of memory; nothing was changed")
 
 enum weir__db_error {
     WEIR__DB_OK = 0,
-#define WEIR__DB_ENUM(name, number, text) WEIR__DB_##name = -(number),
+#define WEIR__DB_ENUM(name, number, code, text) WEIR__DB_##name = -(number),
     WEIR__DB_ERRORS(WEIR__DB_ENUM)
 #undef WEIR__DB_ENUM
 };
 
 const char *weir__db_strerror(int error);
+/* The error's code in a reply. */
+const char *weir__db_error_code(int error);
 
 struct weir__db_value {
     enum { WEIR__DB_NULL, WEIR__DB_NUMBER, WEIR__DB_TEXT } kind;
@@ -49,6 +52,7 @@ struct weir__db_value {
 #define WEIR__DB_VALUES(...)                                                                                           \
     (struct weir__db_value[]){__VA_ARGS__},                                                                            \
         (int)(sizeof((struct weir__db_value[]){__VA_ARGS__}) / sizeof(struct weir__db_value))
+#define WEIR__DB_COMMIT    "COMMIT" /* if the connection breaks while it runs, its outcome is unknown */
 #define WEIR__PARAMS_MAX   12
 #define WEIR__DB_WHY_BYTES 256
 
@@ -62,21 +66,17 @@ struct weir__db;
 
 struct weir__db_calls {
     int (*open)(struct weir__db *db, bool create);
-    /* Runs one statement: adds its rows by weir__db_add_row, and sets db->changed. */
+    /* Runs one statement, or several without values: adds rows by weir__db_add_row, and sets db->changed. */
     int (*run)(struct weir__db *db, const char *sql, const struct weir__db_value *values, int count);
-    /* A transaction that may write: no other runs beside it. */
-    int (*begin)(struct weir__db *db);
-    int (*commit)(struct weir__db *db);
-    void (*rollback)(struct weir__db *db);
-    /* Several statements without parameters, of a migration. */
-    int (*script)(struct weir__db *db, const char *sql);
     void (*close)(struct weir__db *db);
+    /* Statements that begin a transaction that may write: no other runs beside it. `lock` may be NULL. */
+    const char *begin, *lock;
     bool is_postgres;
 };
 
 /*
  * Errors are sticky: after a statement has failed, the following ones do nothing and return the same error, so that a
- * series of statements needs one check at its end. weir__db_clear ends that.
+ * series of statements needs one check at its end. Setting `error` to 0 ends that.
  */
 struct weir__db {
     const struct weir__db_calls *calls;
@@ -85,6 +85,7 @@ struct weir__db {
     bool lost;                    /* its file was removed or replaced: close it, and open another */
     int error;                    /* of the first statement that failed; 0: none */
     char why[WEIR__DB_WHY_BYTES]; /* the database's message about it: for the log, not for clients */
+    bool inside;                  /* of a transaction */
     int64_t changed;              /* rows that the last statement changed */
     /* The rows that the last statement returned, and the one that weir__db_next has reached. */
     struct weir__db_row *first, **end, *row;
@@ -92,16 +93,13 @@ struct weir__db {
     /* SQLite: which file was opened; 0: none, but memory. */
     dev_t device;
     ino_t inode;
-    /* PostgreSQL. */
-    int64_t again_ms; /* no attempt to connect before this time */
-    bool inside;      /* of a transaction */
+    int64_t again_ms; /* PostgreSQL: no attempt to connect before this time */
 };
 
 /* Opens, and brings the schema up to date; makes a new one if there is none and `create`. WEIR__DB_… ; `why`
  * (WEIR__DB_WHY_BYTES, may be NULL) gets the reason. */
 int weir__db_open(const char *url, bool create, struct weir__db **db, char *why);
 void weir__db_close(struct weir__db *db);
-void weir__db_clear(struct weir__db *db);
 
 /* Runs a statement: weir__db_run(db, sql, WEIR__S(name), WEIR__N(version)). Returns db->error. */
 #define weir__db_run(db, sql, ...) weir__db_run_with((db), (sql), WEIR__DB_VALUES(__VA_ARGS__))
@@ -119,6 +117,7 @@ static inline bool weir__db_is_null(const struct weir__db *db, int column)
 /* Runs a statement without values. The first column of its first row; 0 if there is none. */
 int64_t weir__db_count(struct weir__db *db, const char *sql);
 
+/* Must be followed by weir__db_end, also after an error. */
 int weir__db_begin(struct weir__db *db);
 /* Commits, but rolls back after an error or if not `keep`. Returns db->error. */
 int weir__db_end(struct weir__db *db, bool keep);

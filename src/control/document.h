@@ -10,8 +10,6 @@
 #include "control/control.h"
 #include "rules/yaml.h"
 
-#include <jansson.h>
-
 #define WEIR__DOCUMENT_MAX     ((size_t)1 << 20) /* bytes of one */
 #define WEIR__DOCUMENT_NAME    128               /* bytes of a name with its zero byte: a rule's has at most 95 */
 #define WEIR__DOCUMENT_SUMMARY 160

@@ -4,7 +4,7 @@
 
 /* On the stack of a waiting thread. */
 struct weir__waiting {
-    struct weir__waiting *next;
+    TAILQ_ENTRY(weir__waiting) link;
     pthread_cond_t called;
     bool mine; /* the lock was handed over */
 };
@@ -12,8 +12,7 @@ struct weir__waiting {
 void weir__fair_lock_init(struct weir__fair_lock *lock)
 {
     pthread_mutex_init(&lock->mutex, NULL);
-    lock->first = NULL;
-    lock->end = &lock->first;
+    TAILQ_INIT(&lock->waiting);
     lock->taken = false;
 }
 
@@ -22,29 +21,18 @@ void weir__fair_lock_destroy(struct weir__fair_lock *lock)
     pthread_mutex_destroy(&lock->mutex);
 }
 
-static void leave(struct weir__fair_lock *lock, const struct weir__waiting *me)
-{
-    struct weir__waiting **at = &lock->first;
-    while (*at != me)
-        at = &(*at)->next;
-    *at = me->next;
-    if (!*at)
-        lock->end = at;
-}
-
 /* Waits behind all earlier waiters. lock->mutex is held; `until` may be NULL. */
 static bool wait_for(struct weir__fair_lock *lock, const struct timespec *until)
 {
-    struct weir__waiting me = {.next = NULL};
+    struct weir__waiting me = {.mine = false};
     int error = 0;
     weir__deadline_cond(&me.called);
-    *lock->end = &me;
-    lock->end = &me.next;
+    TAILQ_INSERT_TAIL(&lock->waiting, &me, link);
     while (!me.mine && error == 0)
         error = until ? pthread_cond_timedwait(&me.called, &lock->mutex, until)
                       : pthread_cond_wait(&me.called, &lock->mutex);
     if (!me.mine)
-        leave(lock, &me);
+        TAILQ_REMOVE(&lock->waiting, &me, link);
     pthread_cond_destroy(&me.called);
     return me.mine;
 }
@@ -71,12 +59,10 @@ bool weir__fair_lock_acquire_within(struct weir__fair_lock *lock, int64_t ms)
 void weir__fair_lock_release(struct weir__fair_lock *lock)
 {
     pthread_mutex_lock(&lock->mutex);
-    struct weir__waiting *next = lock->first;
+    struct weir__waiting *next = TAILQ_FIRST(&lock->waiting);
     lock->taken = next != NULL;
     if (next) {
-        lock->first = next->next;
-        if (!lock->first)
-            lock->end = &lock->first;
+        TAILQ_REMOVE(&lock->waiting, next, link);
         next->mine = true;
         pthread_cond_signal(&next->called);
     }

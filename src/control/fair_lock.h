@@ -8,10 +8,11 @@
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/queue.h>
 
 struct weir__fair_lock {
     pthread_mutex_t mutex; /* protects the fields below; held briefly */
-    struct weir__waiting *first, **end;
+    TAILQ_HEAD(, weir__waiting) waiting;
     bool taken; /* false: there are no waiters */
 };
 

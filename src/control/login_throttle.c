@@ -1,7 +1,8 @@
 /*
  * The login throttle: weir's own counters limit wrong tokens, by address and in total. Only wrong tokens count. Those
  * over the limit are charged, too, so that the delay grows with each of them. The delay comes before the check, so that
- * a client that does not wait for the reply gains nothing. A valid token is delayed, but never refused.
+ * a client that does not wait for the reply gains nothing. A valid token may be delayed, but wrong
+ * ones never make it refused.
  *
  * Sessions of one token are limited, too: each is a row of the database and of the audit log, also for a viewer.
  */

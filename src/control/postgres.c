@@ -14,8 +14,6 @@
 #include <stdlib.h>
 #include <time.h>
 
-/* Each writing transaction takes this lock first, so that a publication sees one state of all documents. */
-#define WRITERS_LOCK "SELECT pg_advisory_xact_lock(8241737)"
 #define SETTINGS                                                                                                       \
     "SET lock_timeout = '5s'; SET statement_timeout = '6s'; SET idle_in_transaction_session_timeout = '60s'"
 #define CONNECT_S   "5"  /* for a connection */
@@ -47,13 +45,6 @@ static int error_of(struct weir__db *db, const PGresult *result)
 
 /* ---- Results ---- */
 
-static void abandon(struct weir__db *db)
-{
-    PQfinish(db->handle);
-    db->handle = NULL;
-    db->again_ms = weir__monotonic_ms() + AGAIN_MS;
-}
-
 /* True when the next result, or the error of a broken connection, can be read without waiting. */
 static bool wait_for_result(struct weir__db *db, int64_t until_ms)
 {
@@ -72,33 +63,71 @@ static bool wait_for_result(struct weir__db *db, int64_t until_ms)
     return true;
 }
 
-/* The first result that is an error, else the last one. NULL: there is none. */
-static PGresult *take_result(struct weir__db *db, bool sent)
+/* The first result that is an error, else the last one. NULL: not all of them came in time, or there is none. */
+static PGresult *take_result(struct weir__db *db)
 {
     int64_t until_ms = weir__monotonic_ms() + RESULT_MS;
     PGresult *kept = NULL;
-    for (int i = 0; sent && i < RESULTS_MAX && wait_for_result(db, until_ms); i++) {
+    for (int i = 0; i < RESULTS_MAX && wait_for_result(db, until_ms); i++) {
         PGresult *next = PQgetResult(db->handle);
         if (!next)
             return kept;
-        if (PQresultStatus(kept) == PGRES_FATAL_ERROR && kept) {
-            PQclear(next);
-        } else {
-            PQclear(kept);
-            kept = next;
-        }
+        bool is_error = kept && PQresultStatus(kept) == PGRES_FATAL_ERROR;
+        PQclear(is_error ? next : kept);
+        kept = is_error ? kept : next;
     }
-    if (sent)
-        abandon(db); /* a late result must not be taken for that of another statement */
     PQclear(kept);
+    PQfinish(db->handle); /* a late result must not be taken for that of another statement */
+    db->handle = NULL;
+    db->again_ms = weir__monotonic_ms() + AGAIN_MS;
     return NULL;
 }
 
-static int script(struct weir__db *db, const char *sql)
+static void add_rows(struct weir__db *db, const PGresult *result)
 {
-    PGresult *result = take_result(db, PQsendQuery(db->handle, sql) == 1);
+    int columns = PQnfields(result);
+    for (int i = 0; i < PQntuples(result); i++) {
+        struct weir__db_row *row = weir__db_add_row(db, columns);
+        for (int k = 0; row && k < columns; k++)
+            if (!PQgetisnull(result, i, k))
+                row->cells[k] = weir__arena_copy(
+                    &db->arena, (weir_text){PQgetvalue(result, i, k), (size_t)PQgetlength(result, i, k)});
+    }
+}
+
+/* ---- Statements ---- */
+
+/* Parameters are sent as terminated texts. True: sent. */
+static bool send_statement(struct weir__db *db, const char *sql, const struct weir__db_value *values, int count)
+{
+    char numbers[WEIR__PARAMS_MAX][24];
+    const char *texts[WEIR__PARAMS_MAX] = {0};
+    if (!count) /* PQsendQueryParams takes one statement only */
+        return PQsendQuery(db->handle, sql) == 1;
+    for (int i = 0; i < count; i++) {
+        if (values[i].kind == WEIR__DB_NUMBER) {
+            snprintf(numbers[i], sizeof numbers[i], "%" PRId64, values[i].number);
+            texts[i] = numbers[i];
+        } else if (values[i].kind == WEIR__DB_TEXT) {
+            texts[i] = weir__arena_copy(&db->arena, values[i].text).data;
+        }
+    }
+    return !db->arena.failed && PQsendQueryParams(db->handle, sql, count, NULL, texts, NULL, NULL, 0) == 1;
+}
+
+/* Sends a statement once, over the connection as it is, and takes its result. */
+static int try(struct weir__db *db, const char *sql, const struct weir__db_value *values, int count)
+{
+    PGresult *result = send_statement(db, sql, values, count) ? take_result(db) : NULL;
     ExecStatusType status = PQresultStatus(result);
-    int error = status == PGRES_COMMAND_OK || status == PGRES_TUPLES_OK ? 0 : error_of(db, result);
+    bool good = status == PGRES_COMMAND_OK || status == PGRES_TUPLES_OK;
+    if (good && strcmp(sql, WEIR__DB_COMMIT) == 0) /* the reply is ROLLBACK if the transaction had failed */
+        good = strcmp(PQcmdStatus(result), "COMMIT") == 0;
+    int error = good ? 0 : error_of(db, result);
+    if (good) {
+        add_rows(db, result);
+        db->changed = strtoll(PQcmdTuples(result), NULL, 10);
+    }
     PQclear(result);
     return error;
 }
@@ -137,11 +166,11 @@ static int connect(struct weir__db *db, bool create)
     }
     PQsetNoticeProcessor(db->handle, discard_notice, NULL);
     PQsetnonblocking(db->handle, 1);
-    return script(db, SETTINGS);
+    return try(db, SETTINGS, NULL, 0);
 }
 
-/* Ensures a connection that is not known to be broken. */
-static int connected(struct weir__db *db)
+/* Connects again if the connection is known to be broken, but not inside of a transaction, which is lost with it. */
+static int ensure_connection(struct weir__db *db)
 {
     if (PQstatus(db->handle) == CONNECTION_OK)
         return 0;
@@ -154,95 +183,23 @@ static int connected(struct weir__db *db)
     return connect(db, false);
 }
 
-/* ---- Statements ---- */
-
-/* Parameters are sent as terminated texts. */
-static PGresult *send(struct weir__db *db, const char *sql, const struct weir__db_value *values, int count)
-{
-    char numbers[WEIR__PARAMS_MAX][24];
-    const char *texts[WEIR__PARAMS_MAX] = {0};
-    for (int i = 0; i < count; i++) {
-        if (values[i].kind == WEIR__DB_NUMBER) {
-            snprintf(numbers[i], sizeof numbers[i], "%" PRId64, values[i].number);
-            texts[i] = numbers[i];
-        } else if (values[i].kind == WEIR__DB_TEXT) {
-            texts[i] = weir__arena_copy(&db->arena, values[i].text).data;
-        }
-    }
-    bool good = !db->arena.failed;
-    return take_result(db, good && PQsendQueryParams(db->handle, sql, count, NULL, texts, NULL, NULL, 0) == 1);
-}
-
-static void add_rows(struct weir__db *db, const PGresult *result)
-{
-    int columns = PQnfields(result);
-    for (int i = 0; i < PQntuples(result); i++) {
-        struct weir__db_row *row = weir__db_add_row(db, columns);
-        for (int k = 0; row && k < columns; k++)
-            if (!PQgetisnull(result, i, k))
-                row->cells[k] = weir__arena_copy(
-                    &db->arena, (weir_text){PQgetvalue(result, i, k), (size_t)PQgetlength(result, i, k)});
-    }
-}
-
+/* A connection that broke, e.g. by a restart of the server, shows at the first statement after it. */
 static int run(struct weir__db *db, const char *sql, const struct weir__db_value *values, int count)
 {
-    PGresult *result = NULL;
-    int error = count <= WEIR__PARAMS_MAX ? connected(db) : WEIR__DB_BROKEN;
-    /* A restart of the server shows at the first statement after it. Outside of a transaction the statement is sent
-     * again only if it changes nothing: a change may have been made. */
-    bool repeatable = strncmp(sql, "SELECT", 6) == 0 || strcmp(sql, "BEGIN") == 0;
-    for (int attempt = 0; attempt < 2 && !error; attempt++) {
-        result = send(db, sql, values, count);
-        ExecStatusType status = PQresultStatus(result);
-        if (status == PGRES_COMMAND_OK || status == PGRES_TUPLES_OK)
-            break;
-        error = error_of(db, result);
-        PQclear(result);
-        result = NULL;
-        if (error == WEIR__DB_GONE && !db->inside && !repeatable)
-            error = WEIR__DB_UNKNOWN;
-        else if (error == WEIR__DB_GONE && !db->inside && attempt == 0)
-            error = connected(db);
-    }
-    if (!error) {
-        add_rows(db, result);
-        db->changed = strtoll(PQcmdTuples(result), NULL, 10);
-    }
-    PQclear(result);
-    return error;
-}
-
-static void rollback(struct weir__db *db)
-{
-    if (db->inside && PQstatus(db->handle) == CONNECTION_OK)
-        (void)script(db, "ROLLBACK");
-    db->inside = false;
-}
-
-static int begin(struct weir__db *db)
-{
-    int error = run(db, "BEGIN", NULL, 0);
-    db->inside = !error;
-    if (!error)
-        error = script(db, WRITERS_LOCK);
+    bool commits = strcmp(sql, WEIR__DB_COMMIT) == 0;
+    bool changes_nothing = strncmp(sql, "SELECT", 6) == 0 || strcmp(sql, "BEGIN") == 0;
+    int error = count <= WEIR__PARAMS_MAX ? ensure_connection(db) : WEIR__DB_BROKEN;
     if (error)
-        rollback(db);
-    return error;
-}
-
-static int commit(struct weir__db *db)
-{
-    bool lost = PQstatus(db->handle) != CONNECTION_OK; /* lost before COMMIT: nothing was committed */
-    PGresult *result = take_result(db, !lost && PQsendQuery(db->handle, "COMMIT") == 1);
-    /* The reply to COMMIT is ROLLBACK if the transaction had failed. */
-    bool good = PQresultStatus(result) == PGRES_COMMAND_OK && strcmp(PQcmdStatus(result), "COMMIT") == 0;
-    int error = good ? 0 : error_of(db, result);
-    if (error == WEIR__DB_GONE && !lost)
-        error = WEIR__DB_UNKNOWN;
-    PQclear(result);
-    db->inside = false;
-    return error;
+        return error;
+    error = try(db, sql, values, count);
+    if (error != WEIR__DB_GONE)
+        return error;
+    if (db->inside && !commits)
+        return error; /* the server rolls the transaction back */
+    if (!changes_nothing)
+        return WEIR__DB_UNKNOWN; /* the server may have done it before the connection broke */
+    error = ensure_connection(db);
+    return error ? error : try(db, sql, values, count);
 }
 
 static void close_connection(struct weir__db *db)
@@ -250,11 +207,11 @@ static void close_connection(struct weir__db *db)
     PQfinish(db->handle);
 }
 
-const struct weir__db_calls weir__postgres = {.open = connect,
-                                              .run = run,
-                                              .begin = begin,
-                                              .commit = commit,
-                                              .rollback = rollback,
-                                              .script = script,
-                                              .close = close_connection,
-                                              .is_postgres = true};
+const struct weir__db_calls weir__postgres = {
+    .open = connect,
+    .run = run,
+    .close = close_connection,
+    .begin = "BEGIN",
+    /* Each writing transaction takes this lock first, so that a publication sees one state of all documents. */
+    .lock = "SELECT pg_advisory_xact_lock(8241737)",
+    .is_postgres = true};

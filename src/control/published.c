@@ -6,61 +6,61 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define HEAD_FORMAT "# weir: published revision %" PRId64 ", %" PRId64 ", sha256 %s\n"
+#define HEAD_BEGIN "# weir: published revision "
+#define HEAD_BYTES 256
 
 /* ---- In memory and on disk ---- */
 
-/* Parses HEAD_FORMAT. Returns the text behind it, or NULL. */
-static const char *read_head(const char *text, struct weir__published_rules *found)
+/* Formats the first line of the file. */
+static void format_head(const struct weir__published_rules *set, char head[HEAD_BYTES])
 {
-    static const char begin[] = "# weir: published revision ", middle[] = ", sha256 ";
-    char *end;
-    if (strncmp(text, begin, sizeof begin - 1) != 0)
+    snprintf(head, HEAD_BYTES, HEAD_BEGIN "%" PRId64 ", %" PRId64 ", sha256 %s\n", set->revision, set->at_ms,
+             set->digest);
+}
+
+/* Parses the first line of a file. Returns the text behind it; NULL: it is damaged, or not of a published set. */
+static char *read_head(char *text, size_t len, struct weir__published_rules *found)
+{
+    char head[HEAD_BYTES], *end = strchr(text, '\n');
+    if (strncmp(text, HEAD_BEGIN, sizeof HEAD_BEGIN - 1) != 0 || !end)
         return NULL;
-    found->revision = strtoll(text + sizeof begin - 1, &end, 10);
-    if (found->revision <= 0 || *end != ',')
-        return NULL;
-    found->at_ms = strtoll(end + 1, &end, 10);
-    if (strncmp(end, middle, sizeof middle - 1) != 0)
-        return NULL;
-    end += sizeof middle - 1;
-    if (strspn(end, "0123456789abcdef") != sizeof found->digest - 1 || end[sizeof found->digest - 1] != '\n')
-        return NULL;
-    memcpy(found->digest, end, sizeof found->digest - 1);
-    return end + sizeof found->digest;
+    char *body = end + 1;
+    found->len = len - (size_t)(body - text);
+    found->revision = strtoll(text + sizeof HEAD_BEGIN - 1, &end, 10);
+    found->at_ms = *end == ',' ? strtoll(end + 1, NULL, 10) : 0;
+    weir__digest("", body, found->len, found->digest);
+    format_head(found, head); /* as it is if nothing is damaged */
+    return found->revision > 0 && *found->digest && strncmp(text, head, strlen(head)) == 0 ? body : NULL;
 }
 
 void weir__published_load(struct weir__control *control)
 {
     struct weir__published_rules found = {0};
-    char digest[WEIR__DIGEST_TEXT];
     size_t len = 0;
     char *text = control->path ? weir__file_read(control->path, &len) : NULL;
-    const char *body = text ? read_head(text, &found) : NULL;
-    if (body) {
-        found.len = len - (size_t)(body - text);
-        weir__digest("", body, found.len, digest);
-        if (strcmp(digest, found.digest) == 0 && (found.text = malloc(found.len + 1))) {
-            memcpy(found.text, body, found.len + 1);
-            memcpy(found.known_as, found.digest, sizeof found.known_as);
-            control->published = found;
-            control->written = true;
-        }
+    const char *body = text ? read_head(text, len, &found) : NULL;
+    if (!body) {
+        free(text);
+        return;
     }
-    free(text);
+    found.text = memmove(text, body, found.len + 1);
+    memcpy(found.known_as, found.digest, sizeof found.known_as);
+    control->published = found;
+    control->written = true;
 }
 
 /* The database lock is held, so that one thread writes; hosts that poll meanwhile get the set in memory. */
 static void write_file(struct weir__control *control, const struct weir__published_rules *set)
 {
-    char head[256];
+    char head[HEAD_BYTES];
     if (!control->path)
         return;
-    snprintf(head, sizeof head, HEAD_FORMAT, set->revision, set->at_ms, set->digest);
+    format_head(set, head);
     int error = weir__file_replace(control->path, head, set->text, set->len);
-    if (error)
-        weir__control_log(control, "%s cannot be written: %s; the old rules stay active; retrying", control->path,
-                          strerror(-error));
+    if (error && !control->unwritable)
+        weir__control_log(control, WEIR__LOG_WARNING, "%s cannot be written: %s; the old rules stay active; retrying",
+                          control->path, strerror(-error));
+    control->unwritable = error != 0;
     pthread_mutex_lock(&control->published_lock);
     control->written = !error;
     pthread_mutex_unlock(&control->published_lock);
@@ -101,13 +101,14 @@ static void take_over(struct weir__control *control, const struct weir__publishe
     json_t *problems = json_array();
     weir__set_of(control->db, newest->revision, &set);
     bool read = !control->db->error, good = read && weir__set_compile(&set, NULL, problems, &rules) == 0;
-    if (read && !good)
-        weir__control_log(control, "revision %" PRId64 " of the database cannot be used; the old rules stay active",
+    if (read && !good && control->unusable != newest->revision)
+        weir__control_log(control, WEIR__LOG_WARNING,
+                          "revision %" PRId64 " of the database cannot be used; the old rules stay active",
                           newest->revision);
-    if (good) {
+    if (read)
+        control->unusable = good ? 0 : newest->revision;
+    if (good)
         weir__published_set(control, newest->revision, newest->at_ms, newest->digest, &set);
-        weir__control_log(control, "revision %" PRId64 " is published", newest->revision);
-    }
     weir__set_free(&set);
     json_decref(problems);
 }
@@ -131,7 +132,7 @@ void weir__published_follow(struct weir__control *control)
     bool older =
         newest.revision < control->published.revision || (equal && !same && newest.at_ms < control->published.at_ms);
     if (older && !control->stale)
-        weir__control_log(control,
+        weir__control_log(control, WEIR__LOG_WARNING,
                           "the database's newest revision is %" PRId64 ", but %" PRId64 " is published: was it "
                           "restored from an old copy? The published rules stay until a rollback to a revision",
                           newest.revision, control->published.revision);

@@ -41,6 +41,7 @@ const struct weir__rest_route weir__routes[] = {
     {"GET", "/v1/stats/history", WEIR__VIEWER, false, weir__rest_history},
     {"GET", "/v1/stats/hot", WEIR__VIEWER, false, weir__rest_hot},
     {"GET", "/v1/advice", WEIR__VIEWER, false, weir__rest_advice},
+    {"GET", "/v1/denials", WEIR__OPERATOR, false, weir__rest_denied},
     {"GET", "/v1/hosts", WEIR__VIEWER, false, weir__rest_hosts},
     {"GET", "/v1/queue", WEIR__VIEWER, false, weir__rest_queue_list},
     {"GET", "/v1/queue/stats", WEIR__VIEWER, false, weir__rest_queue_stats},
@@ -133,22 +134,21 @@ static const struct weir__rest_route *find_route(struct weir__call *call)
 
 /* ---- Running ---- */
 
+static bool refuse_database(struct weir__call *call, int error)
+{
+    if (error == WEIR__DB_BUSY || error == WEIR__DB_GONE)
+        weir__reply_header(call, "Retry-After", "1");
+    return weir__fail(call, error == WEIR__DB_CONFLICT ? 409 : 503, weir__db_error_code(error), "%s",
+                      weir__db_strerror(error));
+}
+
 /* Replaces the reply, also one that was made of what a failed statement returned. */
 static bool fail_database(struct weir__call *call, int error)
 {
-    static const char *const codes[] = {
-        "ok",       "database_busy",   "database_gone",   "database_full",  "database_readonly",
-        "conflict", "outcome_unknown", "database_broken", "database_newer", "database_url",
-        "no_memory"};
-    int at = -error >= 0 && -error < (int)(sizeof codes / sizeof *codes) ? -error : 0;
-    weir__control_log(call->control, "the rules database: %s (%s)", weir__db_strerror(error),
-                      call->db ? call->db->why : "");
     weir__rest_free(call->reply);
     call->failed = false;
     weir__control_note(call->control, error == WEIR__DB_BUSY || error == WEIR__DB_CONFLICT);
-    if (error == WEIR__DB_BUSY || error == WEIR__DB_GONE)
-        weir__reply_header(call, "Retry-After", "1");
-    return weir__fail(call, error == WEIR__DB_CONFLICT ? 409 : 503, codes[at], "%s", weir__db_strerror(error));
+    return refuse_database(call, error);
 }
 
 static bool is_sound(struct weir__call *call)
@@ -171,31 +171,35 @@ static bool fail_busy(struct weir__call *call)
  * One request at a time has the database; the others wait for the lock. If the database did not reply last time, they
  * do not wait, but get 503: otherwise all threads would wait for a database that hangs. False: refused.
  */
-static bool take_database(struct weir__call *call)
+bool weir__call_take_database(struct weir__call *call)
 {
     struct weir__control *control = call->control;
     pthread_mutex_lock(&control->published_lock);
     bool up = control->up;
     pthread_mutex_unlock(&control->published_lock);
-    call->has_database = weir__fair_lock_acquire_within(&control->database_lock, up ? DATABASE_WAIT_MS : 0);
-    if (!call->has_database && up)
-        return fail_busy(call);
-    if (!call->has_database) {
-        weir__reply_header(call, "Retry-After", "1");
-        return weir__fail(call, 503, "database_gone", "%s", weir__db_strerror(WEIR__DB_GONE));
+    if (!weir__fair_lock_acquire_within(&control->database_lock, up ? DATABASE_WAIT_MS : 0))
+        return up ? fail_busy(call) : refuse_database(call, WEIR__DB_GONE);
+    if (weir__control_ready(control)) {
+        call->db = control->db;
+        return true;
     }
-    bool ready = weir__control_ready(control);
-    call->db = control->db;
-    return ready || fail_database(call, control->error);
+    int error = control->error;
+    weir__fair_lock_release(&control->database_lock);
+    return fail_database(call, error);
 }
 
 bool weir__call_release_database(struct weir__call *call)
 {
-    if (call->db && call->db->error)
-        fail_database(call, call->db->error);
-    if (call->has_database)
+    int error = call->db ? call->db->error : 0;
+    if (error == WEIR__DB_BUSY || error == WEIR__DB_CONFLICT) /* of this request */
+        weir__control_log(call->control, WEIR__LOG_WARNING, "the rules database: %s (%s)", weir__db_strerror(error),
+                          call->db->why);
+    else if (error)
+        weir__control_state(call->control, error, call->db->why);
+    if (error)
+        fail_database(call, error);
+    if (call->db)
         weir__fair_lock_release(&call->control->database_lock);
-    call->has_database = false;
     call->db = NULL;
     return !call->failed;
 }
@@ -250,7 +254,7 @@ static void leave_work(struct weir__call *call)
 bool weir__work_end(struct weir__call *call)
 {
     leave_work(call);
-    return take_database(call);
+    return weir__call_take_database(call);
 }
 
 struct weir__call weir__call_open(struct weir__control *control, const struct weir__rest_request *request,
@@ -274,7 +278,7 @@ void weir__call_close(struct weir__call *call)
 static void run(struct weir__call *call, const struct weir__rest_route *route)
 {
     call->only_reads = route->role < WEIR__EDITOR;
-    if (!route->no_database && !take_database(call))
+    if (!route->no_database && !weir__call_take_database(call))
         return;
     if (route->role != WEIR__NOBODY && !weir__authenticate(call))
         return;

@@ -52,7 +52,7 @@ static bool read_token(struct weir__call *call, struct new_token *token)
         token->expires_ms > call->now_ms + LIFE_MAX_MS)
         return weir__fail(
             call, 400, "bad_expiry",
-            "expires: such as 30d or 12h, or a time to come such as 2030-01-01T00:00:00Z; at most ten years");
+            "expires: such as 30d or 12h, or a future time such as 2030-01-01T00:00:00Z; at most ten years");
     return true;
 }
 

@@ -46,6 +46,7 @@ static const char *find_settings(struct weir__call *call)
 static bool read_checked(struct weir__call *call, const char *text, struct weir__document *document)
 {
     const char *settings = find_settings(call);
+    *document = (struct weir__document){.kind = WEIR__KIND_RULE};
     if (!weir__work_begin(call))
         return false;
     if (!text && !read_body(call, document))
@@ -53,15 +54,7 @@ static bool read_checked(struct weir__call *call, const char *text, struct weir_
     if (text && !weir__document_read(&call->arena, weir__text_of(text), document, call->problems))
         return weir__fail_invalid(call, "the document has errors");
     json_array_clear(call->problems);
-    struct weir__set set = {0};
-    size_t rules = 0;
-    json_t *about = json_pack("{s:b}", document->name, 1);
-    if (document->kind != WEIR__KIND_SETTINGS && settings)
-        weir__set_add(&set, WEIR__SETTINGS_NAME, WEIR__KIND_SETTINGS, weir__text_of(settings), false);
-    weir__set_add(&set, document->name, document->kind, document->text, false);
-    int wrong = weir__set_finish(&set) ? weir__set_compile(&set, about, call->problems, &rules) : WEIR_ENOMEM;
-    weir__set_free(&set);
-    json_decref(about);
+    int wrong = weir__document_compile(settings, document->name, document->kind, document->text, call->problems);
     if (wrong == WEIR_ENOMEM)
         return weir__fail_memory(call);
     return !wrong || weir__fail_invalid(call, "the document has errors");

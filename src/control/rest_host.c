@@ -1,4 +1,4 @@
-/* Keys, statistics and health: handlers that call the host. */
+/* Keys, statistics and health: handlers that call the process which the rules service is a part of. */
 #include "base/duration.h"
 #include "control/call.h"
 
@@ -7,7 +7,7 @@
 
 static bool fail_not_here(struct weir__call *call)
 {
-    return weir__fail(call, 501, "not_here", "this process does not know: it decides no requests");
+    return weir__fail(call, 501, "not_here", "not available here: this process decides no requests");
 }
 
 static bool fail_host(struct weir__call *call, int error)
@@ -128,6 +128,15 @@ static const char *query_rule(struct weir__call *call)
 bool weir__rest_advice(struct weir__call *call)
 {
     return reply_host(call, call->control->host->advice, &(struct weir__host_query){.rule = query_rule(call)});
+}
+
+#define DENIED_SECONDS_MAX (400 * INT64_C(86400))
+
+bool weir__rest_denied(struct weir__call *call)
+{
+    struct weir__host_query query = {.key = weir__text_of(weir__query_text(call, "about", WEIR__PARAM_MAX - 1)),
+                                     .seconds = weir__query_number(call, "seconds", 1, DENIED_SECONDS_MAX, 0)};
+    return reply_host(call, call->control->host->denied, &query);
 }
 
 bool weir__rest_history(struct weir__call *call)

@@ -89,19 +89,20 @@ bool weir__rest_queue_get(struct weir__call *call)
 {
     const struct weir__control_queue *queue = queue_of(call);
     struct queue_reply to = {0};
-    return queue && reply(call, queue->get(queue->context, call->param[0], &to.json, to.why), &to);
+    return queue &&
+           reply(call, queue->ticket(queue->context, call->param[0], WEIR__HOST_UNCHANGED, &to.json, to.why), &to);
 }
 
 /*
  * The audit log gets the entry first, so that a change is in it even if the process ends before the reply. Unknown
  * tickets get no entry, and entries have only the beginning of the ticket, with which it cannot be cancelled.
  */
-static bool change(struct weir__call *call, const char *action, bool requeue)
+static bool change(struct weir__call *call, const char *action, enum weir__host_change change)
 {
     const struct weir__control_queue *queue = queue_of(call);
     char shown[SHOWN_TICKET + sizeof "…"];
     struct queue_reply to = {0};
-    int error = queue ? queue->get(queue->context, call->param[0], &to.json, to.why) : 0;
+    int error = queue ? queue->ticket(queue->context, call->param[0], WEIR__HOST_UNCHANGED, &to.json, to.why) : 0;
     if (!queue || error)
         return queue && reply(call, error, &to);
     free(to.json);
@@ -112,16 +113,16 @@ static bool change(struct weir__call *call, const char *action, bool requeue)
     weir__audit(call, action, shown, NULL);
     if (!weir__call_release_database(call))
         return false;
-    error = (requeue ? queue->requeue : queue->cancel)(queue->context, call->param[0], &to.json, to.why);
+    error = queue->ticket(queue->context, call->param[0], change, &to.json, to.why);
     return reply(call, error, &to);
 }
 
 bool weir__rest_queue_cancel(struct weir__call *call)
 {
-    return change(call, "queue_cancel", false);
+    return change(call, "queue_cancel", WEIR__HOST_CANCEL);
 }
 
 bool weir__rest_queue_requeue(struct weir__call *call)
 {
-    return change(call, "queue_requeue", true);
+    return change(call, "queue_requeue", WEIR__HOST_REQUEUE);
 }

@@ -2,7 +2,9 @@
 #include "control/control.h"
 #include "base/buffer.h"
 #include "base/file.h"
+#include "base/hash.h"
 #include "engine/mapped_file.h"
+#include "engine/rule_files.h"
 
 #include <curl/curl.h>
 #include <errno.h>
@@ -23,6 +25,7 @@ struct weir__rules_poller {
     char tag[TAG_MAX];                  /* ETag of the rules on disk; "": unknown */
     char trouble[CURL_ERROR_SIZE + 64]; /* last error, to log each once */
     unsigned failures;                  /* in a row */
+    uint64_t active, rejected;          /* checksums of the last texts that were activated and rejected; 0: none */
     struct weir__buffer body;
     weir__format_heartbeat *format_heartbeat; /* may be NULL */
     void *heartbeat_context;
@@ -157,23 +160,51 @@ static long fetch(struct weir__rules_poller *r, const char *token, const char **
     return status;
 }
 
+static uint64_t text_checksum(const char *text, size_t len)
+{
+    return weir__hash_text((weir_text){text, len}, 1) | 1;
+}
+
+/* 0: it cannot be read. */
+static uint64_t file_checksum(const char *path)
+{
+    size_t len;
+    char *text = weir__file_read(path, &len);
+    uint64_t checksum = text ? text_checksum(text, len) : 0;
+    free(text);
+    return checksum;
+}
+
+/* Activates the text of the reply. 1, 0: it is active already, or -1. A text is logged once, whatever it is. */
 static int replace(struct weir__rules_poller *poller)
 {
     weir_rules *rules;
-    struct curl_header *tag;
-    const char *text = poller->body.data ? poller->body.data : "";
-    int error = weir_rules_parse(poller->config->origin.shown, text, poller->body.len, weir__log_diagnostic,
-                                 (void *)(uintptr_t)poller->log, &rules);
+    struct curl_header *header;
+    const char *text = poller->body.data ? poller->body.data : "", *tag = "";
+    uint64_t checksum = text_checksum(text, poller->body.len);
+    if (curl_easy_header(poller->curl, "ETag", 0, CURLH_HEADER, -1, &header) == CURLHE_OK &&
+        strlen(header->value) < TAG_MAX)
+        tag = header->value;
+    if (!poller->active)
+        poller->active = file_checksum(poller->config->rules_path);
+    if (checksum == poller->active && (!*poller->tag || strcmp(tag, poller->tag) == 0)) {
+        snprintf(poller->tag, TAG_MAX, "%s", tag); /* after a start, or of a service without tags */
+        return 0;
+    }
+    int error = weir__rules_parse_published(poller->config->origin.shown, text, poller->body.len,
+                                            checksum == poller->rejected ? NULL : weir__log_diagnostic,
+                                            (void *)(uintptr_t)poller->log, &rules);
+    poller->rejected = error ? checksum : 0;
     if (error)
         return trouble(poller, "%s", weir_strerror(error));
     size_t count = weir_rules_count(rules);
     weir_rules_free(rules);
     if (!weir__file_write(poller->config->rules_path, text, poller->body.len))
         return trouble(poller, "%s cannot be written: %s", poller->config->rules_path, strerror(errno));
-    bool tagged = curl_easy_header(poller->curl, "ETag", 0, CURLH_HEADER, -1, &tag) == CURLHE_OK;
-    snprintf(poller->tag, TAG_MAX, "%s", tagged && strlen(tag->value) < TAG_MAX ? tag->value : "");
-    weir__logf(poller->log, WEIR__LOG_INFO, "%zu rule%s of %s, revision %s, are active", count, count == 1 ? "" : "s",
-               poller->config->origin.shown, *poller->tag ? poller->tag : "without a tag");
+    poller->active = checksum;
+    snprintf(poller->tag, TAG_MAX, "%s", tag);
+    weir__logf(poller->log, WEIR__LOG_INFO, "%zu rule%s of %s, revision %s, %s active", count, count == 1 ? "" : "s",
+               poller->config->origin.shown, *tag ? tag : "without a tag", count == 1 ? "is" : "are");
     return 1;
 }
 
@@ -184,8 +215,10 @@ int weir__rules_poller_poll(struct weir__rules_poller *poller)
     if (token_read(poller, token, sizeof token) != 0)
         return -1;
     /* If the file was removed, the rules are fetched whatever their tag. */
-    if (access(poller->config->rules_path, R_OK) != 0)
+    if (access(poller->config->rules_path, R_OK) != 0) {
         *poller->tag = 0;
+        poller->active = 0;
+    }
     long status = fetch(poller, token, &why);
     if (status == 0)
         return trouble(poller, "%s", why ? why : "no reply");
@@ -196,7 +229,7 @@ int weir__rules_poller_poll(struct weir__rules_poller *poller)
     int done = status == 200 ? replace(poller) : 0;
     if (done < 0)
         return -1;
-    if (*poller->trouble)
+    if (*poller->trouble && done == 0) /* otherwise replace() has logged the new rules */
         weir__logf(poller->log, WEIR__LOG_INFO, "rules of %s: available again", poller->config->origin.shown);
     *poller->trouble = 0;
     poller->failures = 0;

@@ -57,15 +57,14 @@ int weir__schema_update(struct weir__db *db)
     static const char newest[] = "SELECT max(number) FROM migrations";
     if (weir__db_count(db, newest) == MIGRATIONS)
         return 0; /* works also if the database is read-only */
-    weir__db_clear(db);
-    if (weir__db_begin(db))
-        return db->error;
-    db->error = db->calls->script(db, "CREATE TABLE IF NOT EXISTS migrations (number BIGINT PRIMARY KEY)");
+    db->error = 0;
+    weir__db_begin(db);
+    weir__db_run_with(db, "CREATE TABLE IF NOT EXISTS migrations (number BIGINT PRIMARY KEY)", NULL, 0);
     int64_t done = weir__db_count(db, newest);
     if (!db->error && done > MIGRATIONS)
         db->error = WEIR__DB_NEWER;
     for (int64_t i = done; i < MIGRATIONS && !db->error; i++) {
-        db->error = db->calls->script(db, db->calls->is_postgres ? migrations[i].postgres : migrations[i].sqlite);
+        weir__db_run_with(db, db->calls->is_postgres ? migrations[i].postgres : migrations[i].sqlite, NULL, 0);
         weir__db_run(db, "INSERT INTO migrations (number) VALUES ($1)", WEIR__N(i + 1));
     }
     return weir__db_end(db, true);

@@ -1,5 +1,6 @@
 /* Joins documents to one text, and compiles it. See document.h. */
 #include "control/document.h"
+#include "engine/rule_files.h"
 
 #include <ctype.h>
 #include <stdio.h>
@@ -206,9 +207,24 @@ int weir__set_compile(const struct weir__set *set, const json_t *about, json_t *
 {
     struct compiling context = {.set = set, .about = about, .problems = problems, .arena = {.bytes_max = TREE_BYTES}};
     weir_rules *compiled = NULL;
-    int error = weir_rules_parse(SOURCE, set->text.data, set->text.len, report, &context, &compiled);
+    int error = weir__rules_parse_published(SOURCE, set->text.data, set->text.len, report, &context, &compiled);
     *rules = compiled ? weir_rules_count(compiled) : 0;
     weir_rules_free(compiled);
     weir__arena_free(&context.arena);
+    return error;
+}
+
+int weir__document_compile(const char *settings, const char *name, enum weir__document_kind kind, weir_text text,
+                           json_t *problems)
+{
+    struct weir__set set = {0};
+    size_t rules;
+    json_t *about = json_pack("{s:b}", name, 1);
+    if (settings && kind != WEIR__KIND_SETTINGS)
+        weir__set_add(&set, WEIR__SETTINGS_NAME, WEIR__KIND_SETTINGS, weir__text_of(settings), false);
+    weir__set_add(&set, name, kind, text, false);
+    int error = weir__set_finish(&set) ? weir__set_compile(&set, about, problems, &rules) : WEIR_ENOMEM;
+    weir__set_free(&set);
+    json_decref(about);
     return error;
 }

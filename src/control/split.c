@@ -3,14 +3,10 @@
  * text is cut out as written. Comments right above a rule belong to it, and so do those below that are indented as far
  * as it is. See control.h.
  */
-#include "base/file.h"
 #include "control/call.h"
 
-#include <dirent.h>
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/stat.h>
 
 #define TREE_BYTES ((size_t)256 << 20)
 
@@ -20,12 +16,15 @@ static const char *const member_names[] = {"identity", "normalize", "allow",  "b
 enum { IDENTITY, NORMALIZE, ALLOW, BLOCK, RESPONSE, RULES, DOMAINS, DOMAIN, DESCRIPTORS, NAME, MEMBERS };
 enum { SETTINGS = RULES };
 
+/* The split of one file. */
 struct split {
     struct weir__documents *documents;
     weir_diagnose *diagnose; /* may be NULL */
     void *context;
-    const struct weir__rule_file *file; /* of documents->files: number `number` */
-    size_t number;
+    const char *path;
+    weir_text text; /* of the file, without a byte order mark */
+    size_t *lines;  /* their offsets; one more than there are: the end */
+    size_t line_count;
     size_t errors;
     size_t taken; /* lines before this one belong to documents */
     bool failed;
@@ -43,22 +42,21 @@ static void pass_on(void *context, const weir_diagnostic *what)
         s->diagnose(s->context, what);
 }
 
-/* An error about a whole file or folder. Returns false. */
-static bool fail(struct split *s, const char *path, const char *message)
+/* An error about the whole file. */
+static void fail(struct split *s, const char *message)
 {
-    pass_on(s, &(weir_diagnostic){.severity = WEIR_IS_ERROR, .file = path, .message = message});
+    pass_on(s, &(weir_diagnostic){.severity = WEIR_IS_ERROR, .file = s->path, .message = message});
     s->failed = true;
-    return false;
 }
 
 static void report(struct split *s, struct weir__place at, const char *message)
 {
     pass_on(s, &(weir_diagnostic){.severity = WEIR_IS_ERROR,
-                                  .file = s->file->path,
+                                  .file = s->path,
                                   .line = (int)at.line,
                                   .column = (int)at.column,
                                   .message = message,
-                                  .source = s->file->text + s->file->lines[at.line - 1]});
+                                  .source = s->text.data + s->lines[at.line - 1]});
     s->failed = true;
 }
 
@@ -66,25 +64,27 @@ static void report(struct split *s, struct weir__place at, const char *message)
 static void report_as_lint(struct split *s, const char *otherwise)
 {
     weir_rules *rules = NULL;
-    if (weir_rules_parse(s->file->path, s->file->text, s->file->len, pass_on, s, &rules) == 0)
+    struct weir__source source = {s->path, s->text};
+    struct weir__diagnostic_sink sink = {.diagnose = pass_on, .context = s};
+    struct weir__map_files files = {.skip = true};
+    if (weir__load_sources(&source, 1, &sink, &files, &rules) == 0)
         weir_rules_free(rules);
     if (!s->errors)
-        fail(s, s->file->path, otherwise);
+        fail(s, otherwise);
     s->failed = true;
 }
 
-void weir__documents_diagnose(const struct weir__documents *documents, const struct weir__rule_document *document,
-                              const weir_diagnostic *what, weir_diagnose *diagnose, void *context)
+void weir__document_diagnose(const struct weir__rule_document *document, const weir_diagnostic *what,
+                             weir_diagnose *diagnose, void *context)
 {
     weir_diagnostic moved = *what;
     size_t line = what->line > 0 ? (size_t)what->line - 1 : 0;
     const struct weir__origin_line *origin = &document->origins[line < document->lines ? line : document->lines - 1];
-    const struct weir__rule_file *file = &documents->files[origin->file];
     int column = (what->column > 0 ? what->column : 1) + origin->columns;
-    moved.file = file->path;
+    moved.file = origin->path;
     moved.line = (int)origin->line + 1;
     moved.column = column > 0 ? column : 1;
-    moved.source = file->text + file->lines[origin->line];
+    moved.source = origin->text;
     if (diagnose)
         diagnose(context, &moved);
 }
@@ -92,94 +92,81 @@ void weir__documents_diagnose(const struct weir__documents *documents, const str
 /* ---- Cutting ---- */
 
 /* The byte of a place in its line. */
-static size_t column_of(const struct weir__rule_file *file, struct weir__place at)
+static size_t column_of(const struct split *s, struct weir__place at)
 {
-    size_t begin = file->lines[at.line - 1];
-    return weir__column_offset(file->text + begin, file->lines[at.line] - begin, at.column);
+    size_t begin = s->lines[at.line - 1];
+    return weir__column_offset(s->text.data + begin, s->lines[at.line] - begin, at.column);
 }
 
 /* The first character of a line behind its indentation; '\n' if it is blank. */
-static char first_of(const struct weir__rule_file *file, size_t line, size_t *indent)
+static char first_of(const struct split *s, size_t line, size_t *indent)
 {
-    size_t at = file->lines[line];
-    *indent = strspn(file->text + at, " \t");
+    size_t at = s->lines[line];
+    *indent = strspn(s->text.data + at, " \t");
     at += *indent;
-    return at >= file->lines[line + 1] || file->text[at] == '\r' ? '\n' : file->text[at];
+    return at >= s->lines[line + 1] || s->text.data[at] == '\r' ? '\n' : s->text.data[at];
 }
 
 /* The byte where a node that begins in `line` ends, with the comments that belong to it: those below that are indented
  * by `least_indent` or more. */
-static size_t end_of(const struct weir__rule_file *file, const struct weir__node *node, size_t line,
-                     size_t least_indent)
+static size_t end_of(const struct split *s, const struct weir__node *node, size_t line, size_t least_indent)
 {
-    size_t last = node->end.line - 1 < file->line_count ? node->end.line - 1 : file->line_count, indent;
-    size_t column = last < file->line_count ? column_of(file, node->end) : 0, at = file->lines[last] + column;
+    size_t last = node->end.line - 1 < s->line_count ? node->end.line - 1 : s->line_count, indent;
+    size_t column = last < s->line_count ? column_of(s, node->end) : 0, at = s->lines[last] + column;
     bool within = column > 0; /* the end is within a line, not at its beginning */
     if (within && (node->flow || node->kind == WEIR__SCALAR)) {
-        size_t blanks = strspn(file->text + at, " \t");
-        return blanks > 0 && file->text[at + blanks] == '#' ? file->lines[last + 1] : at;
+        size_t blanks = strspn(s->text.data + at, " \t");
+        return blanks > 0 && s->text.data[at + blanks] == '#' ? s->lines[last + 1] : at;
     }
-    if (within && at >= file->len)
+    if (within && at >= s->text.len)
         last++; /* a last line without a line break */
     for (; last > line + 1; last--) {
-        char first = first_of(file, last - 1, &indent);
+        char first = first_of(s, last - 1, &indent);
         if (first != '\n' && (first != '#' || indent >= least_indent))
             break;
     }
-    return file->lines[last];
+    return s->lines[last];
 }
 
 /* Adds lines of the file: from `line` and the byte `column` of it on to the byte `end` of the text, after `head`. */
 static void add_lines(struct split *s, struct weir__rule_document *document, size_t line, size_t column, size_t end,
                       const char *head)
 {
-    const struct weir__rule_file *file = s->file;
-    size_t last = line + 1, used = document->len;
-    while (last < file->line_count && file->lines[last] < end)
+    size_t last = line + 1;
+    while (last < s->line_count && s->lines[last] < end)
         last++;
-    char *text = realloc(document->text, used + strlen(head) + (end - file->lines[line]) + 2);
-    document->text = text ? text : document->text;
-    struct weir__origin_line *origins = realloc(document->origins, (document->lines + last - line) * sizeof *origins);
+    struct weir__origin_line *origins = reallocarray(document->origins, document->lines + last - line, sizeof *origins);
     document->origins = origins ? origins : document->origins;
-    if (!text || !origins) {
-        s->failed = true;
-        return;
-    }
-    memcpy(text + used, head, strlen(head));
-    used += strlen(head);
-    for (size_t at = line; at < last; at++) {
-        const char *from = file->text + file->lines[at];
+    for (size_t at = line; at < last && origins; at++) {
+        const char *from = s->text.data + s->lines[at];
         size_t skip = at == line ? column : 0;
         while (at > line && skip < column && from[skip] == ' ')
             skip++;
-        size_t len = (file->lines[at + 1] < end ? file->lines[at + 1] : end) - file->lines[at];
+        size_t len = (s->lines[at + 1] < end ? s->lines[at + 1] : end) - s->lines[at];
         while (len > skip && (from[len - 1] == '\n' || from[len - 1] == '\r'))
             len--; /* \r\n becomes \n */
-        memcpy(text + used, from + skip, len > skip ? len - skip : 0);
-        used += len > skip ? len - skip : 0;
-        text[used++] = '\n';
+        weir__buffer_printf(&document->text, "%s%.*s\n", at == line ? head : "", len > skip ? (int)(len - skip) : 0,
+                            from + skip);
         /* Indentation and head are ASCII: a byte is a column. */
-        origins[document->lines++] =
-            (struct weir__origin_line){s->number, at, (int)skip - (at == line ? (int)strlen(head) : 0)};
+        int columns = (int)skip - (at == line ? (int)strlen(head) : 0);
+        origins[document->lines++] = (struct weir__origin_line){s->path, from, at, columns};
     }
-    text[used] = '\0';
-    document->len = used;
+    s->failed |= !origins || document->text.failed;
 }
 
 /* Adds the text from `begin` to the end of a node, the comments right above it and those below (see end_of). */
 static void cut(struct split *s, struct weir__rule_document *document, struct weir__place begin,
                 const struct weir__node *node, size_t least_indent, const char *head)
 {
-    const struct weir__rule_file *file = s->file;
-    size_t line = begin.line - 1, first = line, indent = 0, end = end_of(file, node, line, least_indent);
-    while (first > s->taken && first_of(file, first - 1, &indent) == '#')
+    size_t line = begin.line - 1, first = line, indent = 0, end = end_of(s, node, line, least_indent);
+    while (first > s->taken && first_of(s, first - 1, &indent) == '#')
         first--;
     if (first < line) {
-        (void)first_of(file, first, &indent);
-        add_lines(s, document, first, indent, file->lines[line], "");
+        (void)first_of(s, first, &indent);
+        add_lines(s, document, first, indent, s->lines[line], "");
     }
-    add_lines(s, document, line, column_of(file, begin), end, head);
-    while (s->taken < file->line_count && file->lines[s->taken] < end)
+    add_lines(s, document, line, column_of(s, begin), end, head);
+    while (s->taken < s->line_count && s->lines[s->taken] < end)
         s->taken++;
 }
 
@@ -205,7 +192,7 @@ static void take_node(struct split *s, enum weir__document_kind kind, const char
 {
     struct weir__rule_document *document = add(s, kind, name);
     if (document)
-        cut(s, document, node->place, node, column_of(s->file, node->place), "");
+        cut(s, document, node->place, node, column_of(s, node->place), "");
 }
 
 /* A member that is a text and not empty; NULL: none. */
@@ -251,7 +238,7 @@ static void take_setting(struct split *s, const struct weir__node *member, bool 
     /* In flow style the key shares its line with others: the value alone is cut out. */
     if (in_flow)
         snprintf(head, sizeof head, "%s: ", member->name->text.data);
-    cut(s, settings, in_flow ? member->place : member->name->place, member, column_of(s->file, member->name->place) + 1,
+    cut(s, settings, in_flow ? member->place : member->name->place, member, column_of(s, member->name->place) + 1,
         head);
 }
 
@@ -295,127 +282,89 @@ static void take_all(struct split *s, const struct weir__node *root)
     }
 }
 
-static void split_file(struct split *s)
+/* Finds where lines begin. A file has at least one. */
+static bool find_lines(struct split *s)
 {
-    struct weir__source source = {s->file->path, {s->file->text, s->file->len}};
-    struct weir__diagnostics silent = {.sources = &source, .source_count = 1};
+    size_t count = 0;
+    for (weir_text rest = s->text; rest.len; count++)
+        weir__cut_line(&rest);
+    s->line_count = count ? count : 1;
+    s->lines = calloc(s->line_count + 1, sizeof *s->lines);
+    if (!s->lines)
+        return false;
+    count = 0;
+    for (weir_text rest = s->text; rest.len; weir__cut_line(&rest))
+        s->lines[count++] = (size_t)(rest.data - s->text.data);
+    s->lines[s->line_count] = s->text.len;
+    return true;
+}
+
+static bool split_file(struct weir__documents *documents, const struct weir__source *file, weir_diagnose *diagnose,
+                       void *context)
+{
+    struct split s = {
+        .documents = documents, .diagnose = diagnose, .context = context, .path = file->name, .text = file->text};
     struct weir__arena arena = {.bytes_max = TREE_BYTES};
-    bool hidden = weir__has_hidden_break(source.text);
-    const struct weir__node *root = hidden ? NULL : weir__yaml_read(0, &arena, &silent);
-    if (hidden)
-        report(s, (struct weir__place){0, 1, 1}, WEIR__HIDDEN_BREAK);
+    (void)weir__text_skip(&s.text, "\xef\xbb\xbf");
+    struct weir__source source = {s.path, s.text};
+    struct weir__diagnostics silent = {.sources = &source, .source_count = 1};
+    bool lines = find_lines(&s), hidden = weir__has_hidden_break(s.text);
+    const struct weir__node *root = hidden || !lines ? NULL : weir__yaml_read(0, &arena, &silent);
+    if (!lines)
+        fail(&s, "out of memory");
+    else if (hidden)
+        report(&s, (struct weir__place){0, 1, 1}, WEIR__HIDDEN_BREAK);
     else if (!root)
-        report_as_lint(s, "it cannot be read as rules");
+        report_as_lint(&s, "it cannot be read as rules");
     else
-        take_all(s, root);
+        take_all(&s, root);
     weir__arena_free(&arena);
+    free(s.lines);
+    return !s.failed;
 }
 
 /* ---- Files ---- */
 
-/* Finds where lines begin. A file has at least one. */
-static bool find_lines(struct weir__rule_file *file)
+static bool out_of_memory(const char *path, weir_diagnose *diagnose, void *context)
 {
-    size_t count = 0;
-    for (weir_text rest = {file->text, file->len}; rest.len; count++)
-        weir__cut_line(&rest);
-    file->line_count = count ? count : 1;
-    file->lines = calloc(file->line_count + 1, sizeof *file->lines);
-    if (!file->lines)
-        return false;
-    count = 0;
-    for (weir_text rest = {file->text, file->len}; rest.len; weir__cut_line(&rest))
-        file->lines[count++] = (size_t)(rest.data - file->text);
-    file->lines[file->line_count] = file->len;
-    return true;
+    fail(&(struct split){.diagnose = diagnose, .context = context, .path = path}, "out of memory");
+    return false;
 }
 
 bool weir__documents_take(struct weir__documents *documents, const char *path, char *text, size_t len,
                           weir_diagnose *diagnose, void *context)
 {
-    struct split s = {
-        .documents = documents, .diagnose = diagnose, .context = context, .number = documents->file_count};
-    struct weir__rule_file *files = reallocarray(documents->files, s.number + 1, sizeof *files);
-    if (!files) {
+    struct weir__source *file = calloc(1, sizeof *file);
+    char *name = strdup(path);
+    if (!file || !name) {
+        free(file);
+        free(name);
         free(text);
-        return fail(&s, path, "out of memory");
+        return out_of_memory(path, diagnose, context);
     }
-    documents->files = files;
-    struct weir__rule_file *file = &files[documents->file_count++];
-    *file = (struct weir__rule_file){.path = strdup(path), .text = text, .len = len};
-    if (file->len >= 3 && memcmp(file->text, "\xef\xbb\xbf", 3) == 0) {
-        file->len -= 3;
-        memmove(file->text, file->text + 3, file->len + 1);
-    }
-    if (!file->path || !find_lines(file))
-        return fail(&s, path, "out of memory");
-    s.file = file;
-    split_file(&s);
-    return !s.failed;
-}
-
-static bool read_file(struct split *s, const char *path)
-{
-    size_t len;
-    errno = 0;
-    char *text = weir__file_read(path, &len);
-    if (text)
-        return weir__documents_take(s->documents, path, text, len, s->diagnose, s->context);
-    errno = errno ? errno : EFBIG;
-    return fail(s, path, errno == EFBIG ? "it is no file, or longer than 64 MiB" : strerror(errno));
-}
-
-static int is_rules(const struct dirent *entry)
-{
-    const char *end = strrchr(entry->d_name, '.');
-    return entry->d_name[0] != '.' && end && (strcmp(end, ".yaml") == 0 || strcmp(end, ".yml") == 0);
-}
-
-static int by_name(const struct dirent **a, const struct dirent **b)
-{
-    return strcmp((*a)->d_name, (*b)->d_name);
-}
-
-static bool read_folder(struct split *s, const char *folder)
-{
-    struct dirent **entries = NULL;
-    int count = scandir(folder, &entries, is_rules, by_name);
-    bool good = true, slash = folder[strlen(folder) - 1] == '/';
-    if (count < 0)
-        return fail(s, folder, strerror(errno));
-    for (int i = 0; i < count; i++) {
-        char *path = NULL;
-        if (asprintf(&path, "%s%s%s", folder, slash ? "" : "/", entries[i]->d_name) >= 0)
-            good &= read_file(s, path);
-        else
-            good = fail(s, folder, "out of memory");
-        free(path);
-        free(entries[i]);
-    }
-    free(entries);
-    return count > 0 ? good : fail(s, folder, "there is no *.yaml and no *.yml in this folder");
+    *file = (struct weir__source){name, {text, len}};
+    documents->files = (struct weir__sources){.list = file, .count = 1};
+    return split_file(documents, file, diagnose, context);
 }
 
 bool weir__documents_read(struct weir__documents *documents, const char *path, weir_diagnose *diagnose, void *context)
 {
-    struct split s = {.documents = documents, .diagnose = diagnose, .context = context};
-    struct stat at;
-    bool folder = stat(path, &at) == 0 && S_ISDIR(at.st_mode);
-    return folder ? read_folder(&s, path) : read_file(&s, path);
+    bool good = true;
+    int error = weir__sources_load(path, diagnose, context, &documents->files);
+    if (error)
+        return error == WEIR_ENOMEM && out_of_memory(path, diagnose, context);
+    for (size_t i = 0; i < documents->files.count; i++)
+        good &= split_file(documents, &documents->files.list[i], diagnose, context);
+    return good;
 }
 
 void weir__documents_free(struct weir__documents *documents)
 {
     for (size_t i = 0; i < documents->count; i++) {
         free(documents->list[i].name);
-        free(documents->list[i].text);
+        weir__buffer_free(&documents->list[i].text);
         free(documents->list[i].origins);
     }
-    for (size_t i = 0; i < documents->file_count; i++) {
-        free(documents->files[i].path);
-        free(documents->files[i].text);
-        free(documents->files[i].lines);
-    }
     free(documents->list);
-    free(documents->files);
+    weir__sources_free(&documents->files);
 }

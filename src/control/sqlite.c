@@ -75,40 +75,19 @@ static void add_row(struct weir__db *db, sqlite3_stmt *statement)
 
 static int run(struct weir__db *db, const char *sql, const struct weir__db_value *values, int count)
 {
-    sqlite3_stmt *statement = NULL;
-    if (is_lost(db))
-        return WEIR__DB_GONE;
-    int code = sqlite3_prepare_v2(db->handle, sql, -1, &statement, NULL);
-    for (int i = 0; i < count && code == SQLITE_OK; i++)
-        code = bind(statement, i + 1, &values[i]);
-    while ((code == SQLITE_OK || code == SQLITE_ROW) && (code = sqlite3_step(statement)) == SQLITE_ROW)
-        add_row(db, statement);
-    int error = code == SQLITE_DONE ? 0 : error_of(db, code);
-    db->changed = sqlite3_changes(db->handle);
-    sqlite3_finalize(statement);
+    int error = is_lost(db) ? WEIR__DB_GONE : 0;
+    while (!error && *sql) {
+        sqlite3_stmt *statement = NULL;
+        int code = sqlite3_prepare_v2(db->handle, sql, -1, &statement, &sql);
+        for (int i = 0; i < count && code == SQLITE_OK; i++)
+            code = bind(statement, i + 1, &values[i]);
+        while ((code == SQLITE_OK || code == SQLITE_ROW) && (code = sqlite3_step(statement)) == SQLITE_ROW)
+            add_row(db, statement);
+        error = code == SQLITE_DONE ? 0 : error_of(db, code);
+        db->changed = sqlite3_changes(db->handle);
+        sqlite3_finalize(statement);
+    }
     return error;
-}
-
-static int script(struct weir__db *db, const char *sql)
-{
-    int code = sqlite3_exec(db->handle, sql, NULL, NULL, NULL);
-    return code == SQLITE_OK ? 0 : error_of(db, code);
-}
-
-static int begin(struct weir__db *db)
-{
-    return is_lost(db) ? WEIR__DB_GONE : script(db, "BEGIN IMMEDIATE");
-}
-
-static void rollback(struct weir__db *db)
-{
-    if (!sqlite3_get_autocommit(db->handle))
-        (void)script(db, "ROLLBACK");
-}
-
-static int commit(struct weir__db *db)
-{
-    return script(db, "COMMIT");
 }
 
 static void close_handle(struct weir__db *db)
@@ -144,13 +123,9 @@ static int open_file(struct weir__db *db, bool create)
         return WEIR__DB_GONE;
     db->device = about.st_dev;
     db->inode = about.st_ino;
-    return script(db, "PRAGMA foreign_keys = ON; PRAGMA synchronous = FULL; PRAGMA journal_mode = WAL");
+    static const char settings[] = "PRAGMA foreign_keys = ON; PRAGMA synchronous = FULL; PRAGMA journal_mode = WAL";
+    return weir__db_run_with(db, settings, NULL, 0);
 }
 
-const struct weir__db_calls weir__sqlite = {.open = open_file,
-                                            .run = run,
-                                            .begin = begin,
-                                            .commit = commit,
-                                            .rollback = rollback,
-                                            .script = script,
-                                            .close = close_handle};
+const struct weir__db_calls weir__sqlite = {
+    .open = open_file, .run = run, .close = close_handle, .begin = "BEGIN IMMEDIATE"};

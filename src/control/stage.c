@@ -11,8 +11,8 @@
 
 /* The stage that a request sets for one document. */
 struct staged {
-    char name[WEIR__DOCUMENT_NAME];
-    const char *stage;      /* "draft", "shadow" or "enforced"; of the request's body */
+    const char *name;       /* of the request, as is the next: */
+    const char *stage;      /* "draft", "shadow" or "enforced" */
     int64_t version;        /* that gets the stage; 0: the current one */
     struct weir__stored is; /* the document with its new stage */
     bool changed;           /* the document had another stage before */
@@ -22,7 +22,8 @@ struct staged {
 struct staging {
     struct staged *list;
     size_t count;
-    bool many; /* the request has a list of documents: messages begin with the name of one */
+    bool many;     /* the request has a list of documents: messages begin with the name of one */
+    json_t *names; /* an object with a member for each */
 };
 
 static bool refuse(struct weir__call *call, const struct staging *all, const struct staged *one, int status,
@@ -46,33 +47,32 @@ static bool read_stage(struct weir__call *call, const struct staging *all, const
 }
 
 /*
- * Reads one item of the list: {name, version, stage}. `stage` is the request's, for items that have none; `seen` has
- * the names of the items before this one.
+ * Reads one item of the list: {name, version, stage}. `stage` is the request's, for items that have none.
  */
-static bool read_item(struct weir__call *call, struct staging *all, json_t *item, const json_t *stage, json_t *seen)
+static bool read_item(struct weir__call *call, struct staging *all, json_t *item, const json_t *stage)
 {
     struct staged *one = &all->list[all->count];
     const json_t *name = json_object_get(item, "name"), *own = json_object_get(item, "stage");
     weir_text text = {json_string_value(name), json_string_length(name)};
     const char *member;
     json_t *value;
-    if (!text.len || text.len >= sizeof one->name || !weir__text_sound(text))
+    if (!text.len || text.len >= WEIR__DOCUMENT_NAME || !weir__text_sound(text))
         return weir__fail(call, 400, "bad_name", "documents: objects with a name, and perhaps a version and a stage");
-    memcpy(one->name, text.data, text.len + 1);
+    one->name = text.data;
     json_object_foreach(item, member, value)
     {
         if (!weir__is_one_of(member, "name|version|stage"))
             return refuse(call, all, one, 400, "bad_member", "a document has a name, a version and a stage here");
     }
-    if (json_object_get(seen, text.data))
+    if (json_object_get(all->names, one->name))
         return refuse(call, all, one, 400, "twice", "it is named twice");
-    json_object_set_new(seen, text.data, json_true());
+    json_object_set_new(all->names, one->name, json_true());
     all->count++;
     return read_stage(call, all, own ? own : stage, json_object_get(item, "version"), one);
 }
 
-/* Reads the list of documents. `seen` gets their names. */
-static bool read_list(struct weir__call *call, struct staging *all, json_t *seen)
+/* Reads the list of documents. */
+static bool read_list(struct weir__call *call, struct staging *all)
 {
     const json_t *documents = json_object_get(call->body, "documents"), *stage = json_object_get(call->body, "stage");
     size_t count = json_array_size(documents), i;
@@ -84,7 +84,7 @@ static bool read_list(struct weir__call *call, struct staging *all, json_t *seen
         return weir__fail_memory(call);
     json_array_foreach(documents, i, item)
     {
-        if (!read_item(call, all, item, stage, seen))
+        if (!read_item(call, all, item, stage))
             return false;
     }
     return true;
@@ -162,10 +162,10 @@ static json_t *describe(const struct staged *one)
                      weir__number_or_null(one->is.enforced), "shadow_version", weir__number_or_null(one->is.shadow));
 }
 
-/* Publishes, and replies. Warnings are wanted about the documents that are members of `names` only. */
-static bool publish(struct weir__call *call, struct staging *all, const json_t *names, const char *reason)
+/* Publishes, and replies with the warnings about the documents. */
+static bool publish(struct weir__call *call, struct staging *all)
 {
-    struct weir__publication made = {.guarded = true, .about = names, .reason = reason};
+    struct weir__publication made = {.guarded = true, .about = all->names, .reason = weir__call_reason(call)};
     bool good = weir__publication_run(call, stage_all, all, &made);
     weir__set_free(&made.set);
     if (!good)
@@ -184,27 +184,20 @@ static bool publish(struct weir__call *call, struct staging *all, const json_t *
 
 bool weir__rest_publish(struct weir__call *call)
 {
-    struct staged one = {.version = 0};
-    struct staging all = {.list = &one, .count = 1};
-    if (!weir__call_json(call, "stage|version|reason") ||
-        !read_stage(call, &all, json_object_get(call->body, "stage"), json_object_get(call->body, "version"), &one))
-        return false;
-    const char *reason = weir__call_reason(call);
-    if (strlen(call->param[0]) >= sizeof one.name) /* no name is so long */
-        return weir__fail_no_document(call);
-    snprintf(one.name, sizeof one.name, "%s", call->param[0]);
-    json_t *names = json_pack("{s:b}", one.name, 1);
-    bool good = publish(call, &all, names, reason);
-    json_decref(names);
+    struct staged one = {.name = call->param[0]};
+    struct staging all = {.list = &one, .count = 1, .names = json_pack("{s:b}", one.name, 1)};
+    bool good =
+        weir__call_json(call, "stage|version|reason") &&
+        read_stage(call, &all, json_object_get(call->body, "stage"), json_object_get(call->body, "version"), &one) &&
+        publish(call, &all);
+    json_decref(all.names);
     return good;
 }
 
 bool weir__rest_publish_many(struct weir__call *call)
 {
-    struct staging all = {.many = true};
-    json_t *names = json_object();
-    const char *reason = weir__call_json(call, "documents|stage|reason") ? weir__call_reason(call) : "";
-    bool good = !call->failed && read_list(call, &all, names) && publish(call, &all, names, reason);
-    json_decref(names);
+    struct staging all = {.many = true, .names = json_object()};
+    bool good = weir__call_json(call, "documents|stage|reason") && read_list(call, &all) && publish(call, &all);
+    json_decref(all.names);
     return good;
 }

@@ -49,9 +49,7 @@ bool weir__random_word(struct weir__call *call, char *to, size_t bytes)
     unsigned char random[32];
     if (!fill(call, random, bytes))
         return false;
-    EVP_EncodeBlock((unsigned char *)to, random, (int)bytes);
-    for (; *to; to++)
-        *to = (char)(*to == '+' ? '-' : *to == '/' ? '_' : *to == '=' ? 0 : *to);
+    weir__write_base64url(to, random, bytes);
     return true;
 }
 
@@ -86,7 +84,7 @@ static bool accept_found(struct weir__call *call, weir_text token)
     if (call->now_ms - weir__db_number(db, 7) >= USED_MS)
         weir__db_run(db, "UPDATE tokens SET last_used = $1 WHERE id = $2", WEIR__N(call->now_ms),
                      WEIR__S(call->token_id));
-    weir__db_clear(db);
+    db->error = 0;
     return true;
 }
 

@@ -29,7 +29,6 @@ void weir_async_free(weir_async *async)
         return;
     free(async->request.ops);
     free(async->request.groups);
-    free(async->outcome);
     free(async);
 }
 
@@ -62,7 +61,6 @@ int weir__async_reserve(weir_async *async, size_t more)
     bool failed = false;
     async->request.ops = grown(async->request.ops, capacity, sizeof *async->request.ops, &failed);
     async->request.groups = grown(async->request.groups, capacity, sizeof *async->request.groups, &failed);
-    async->outcome = grown(async->outcome, capacity, sizeof *async->outcome, &failed);
     async->back.ops = async->request.ops;
     async->back.groups = async->request.groups;
     if (failed)
@@ -81,7 +79,6 @@ struct weir__store_op *weir__async_add(weir_async *async, bool new_group, bool a
     struct weir__store_op *added = &request->ops[at];
     memset(added, 0, sizeof *added);
     added->tag = request->group_count - 1;
-    async->outcome[at] = WEIR__OP_UNREAD;
     return added;
 }
 
@@ -96,11 +93,12 @@ struct weir__store_op *weir__async_find(weir_async *async, const struct weir__st
     uint32_t count = async->request.op_count;
     for (uint32_t i = 0; i < count; i++) {
         uint32_t at = (async->next + i) % count;
-        if (async->outcome[at] != WEIR__OP_UNREAD || !is_like(&async->request.ops[at], like))
+        struct weir__store_op *op = &async->request.ops[at];
+        if (op->read || !is_like(op, like))
             continue;
-        async->outcome[at] = WEIR__OP_READ;
+        op->read = true;
         async->next = at + 1;
-        return &async->request.ops[at];
+        return op;
     }
     return NULL;
 }
@@ -116,11 +114,6 @@ int weir__async_error(const weir_async *async, const struct weir__store_op *of)
     return error;
 }
 
-void weir__async_keep(weir_async *async, const struct weir__store_op *of)
-{
-    async->outcome[of - async->request.ops] = WEIR__OP_KEPT;
-}
-
 struct weir__store_request *weir_async_request(weir_async *async)
 {
     return &async->request;
@@ -132,8 +125,7 @@ struct weir__store_request *weir_async_rollback(weir_async *async)
     struct weir__store_request *request = &async->request, *back = &async->back;
     for (uint32_t i = 0; i < request->op_count; i++) {
         struct weir__store_op *from = &request->ops[i];
-        if (request->error || async->outcome[i] == WEIR__OP_KEPT || from->kind != WEIR__OP_TAKE || !from->taken ||
-            from->keep)
+        if (request->error || from->kind != WEIR__OP_TAKE || !from->taken || from->keep)
             continue;
         struct weir__store_op *to = &back->ops[back->op_count];
         if (to != from)

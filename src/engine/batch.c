@@ -31,8 +31,7 @@ struct batch {
 };
 
 struct batch_key {
-    uint64_t tag_bits; /* see weir__tag_bits_of */
-    struct weir__bucket *primary;
+    struct weir__key_location where;
     weir__cell *slot; /* where its tag was found, or any */
 };
 
@@ -41,10 +40,7 @@ struct batch_group {
     size_t count, missed;
     bool fast; /* no request of it is faulty, and all may take the fast path */
     struct batch_key key[GROUP];
-    struct missed {
-        struct batch_key *key;
-        struct weir__bucket *alternate;
-    } missed_key[GROUP]; /* of which `missed` are not in their primary bucket */
+    struct batch_key *missed_key[GROUP]; /* of which `missed` are not in their primary bucket */
 };
 
 /* One function a step, not inlined: merged into one, they run out of registers. */
@@ -53,14 +49,8 @@ struct batch_group {
 /* Fills the group with the next requests. */
 STEP void hash_group(struct batch *b, struct batch_group *g)
 {
-    const struct weir__table *table = b->op.table;
-    const uint8_t *secret = table->header->secret;
-    struct weir__bucket *bucket = table->bucket;
-    const uint64_t buckets = table->buckets;
-    /* The last limit and cost that were checked. Not NULL at first: a request may have that. */
-    static const weir_limit none;
-    const weir_limit *known = &none;
-    int64_t known_cost = 0;
+    const struct weir__table table = *b->op.table; /* a copy, which stays in registers */
+    const weir_time now = b->now;
     struct batch_key *k = g->key;
     bool fast = b->fast;
 
@@ -70,23 +60,14 @@ STEP void hash_group(struct batch *b, struct batch_group *g)
     b->left -= g->count;
     for (weir_request *r = g->request, *end = b->request; r < end; r++, k++) {
         const weir_limit *limit = r->limit;
-        r->error = 0;
-        if (limit != known || r->cost != known_cost || !r->key || r->key_len - 1 >= WEIR__KEY_BYTES_MAX) {
-            r->error = weir__request_check(limit, r->key, r->key_len, r->cost, b->now);
-            fast &= !r->error && weir__may_take_fast(limit, r->cost);
-            if (r->error) {
-                *k = (struct batch_key){0, bucket, bucket->slot}; /* any: the next steps need no check */
-                continue;
-            }
-            known = limit;
-            known_cost = r->cost;
+        r->error = weir__request_check(limit, r->key, r->key_len, r->cost, now);
+        fast &= !r->error && weir__may_take_fast(limit, r->cost);
+        if (r->error) {
+            *k = (struct batch_key){.slot = table.bucket->slot}; /* any: the next steps need no check */
+            continue;
         }
-        uint64_t hash = weir__hash(r->key, r->key_len, secret) ^ limit->salt;
-        k->tag_bits = weir__tag_bits_of(hash);
-        if (__builtin_expect(weir__with_tag(hash) != hash, 0))
-            k->tag_bits = weir__tag_bits_of(weir__with_tag(hash));
-        k->primary = &bucket[weir__scale(hash, buckets)];
-        weir__prefetch(k->primary);
+        weir__key_primary(&table, limit, r->key, r->key_len, &k->where);
+        weir__prefetch(&table.bucket[k->where.primary]);
         weir__fast_decision_init(limit, &r->decision); /* the part that does not depend on the entry */
     }
     g->fast = fast;
@@ -95,7 +76,7 @@ STEP void hash_group(struct batch *b, struct batch_group *g)
 /* Returns true if the bucket does not have the tag. */
 static inline bool search(struct batch_key *k, struct weir__bucket *bucket)
 {
-    uint64_t found = weir__bucket_match(bucket->slot, weir__tag_high(weir__cell_tag(k->tag_bits)));
+    uint64_t found = weir__bucket_match(bucket->slot, weir__tag_high(k->where.tag));
     k->slot = weir__bucket_first(bucket->slot, found);
     return !found;
 }
@@ -105,32 +86,29 @@ STEP void search_primary(const struct batch *b, struct batch_group *g)
     const struct weir__table *table = b->op.table;
     size_t count = 0;
     for (struct batch_key *k = g->key, *end = k + g->count; k < end; k++) {
-        g->missed_key[count].key = k;
-        count += search(k, k->primary); /* NOLINT(clang-analyzer-core.CallAndMessage): hash_group has filled as many */
+        g->missed_key[count] = k;
+        count += search(k, &table->bucket[k->where.primary]); /* NOLINT(clang-analyzer-core.*): hash_group filled it */
     }
     g->missed = count;
-    for (struct missed *m = g->missed_key, *end = m + count; m < end; m++) {
-        const struct batch_key *k = m->key;
-        uint64_t primary = (uint64_t)(k->primary - table->bucket);
-        m->alternate = &table->bucket[weir__alternate_bucket(weir__cell_tag(k->tag_bits), primary, table->buckets)];
-        weir__prefetch(m->alternate);
+    for (size_t i = 0; i < count; i++) {
+        struct weir__key_location *where = &g->missed_key[i]->where;
+        weir__locate_alternate(table, where);
+        weir__prefetch(&table->bucket[where->alternate]);
     }
 }
 
-STEP void search_alternate(struct batch_group *g)
+STEP void search_alternate(const struct batch *b, struct batch_group *g)
 {
-    for (struct missed *m = g->missed_key, *end = m + g->missed; m < end; m++)
-        (void)search(m->key, m->alternate);
+    for (size_t i = 0; i < g->missed; i++)
+        (void)search(g->missed_key[i], &b->op.table->bucket[g->missed_key[i]->where.alternate]);
 }
 
 /* Decides one request on the slow path, unless it is faulty. */
-STEP void decide_slow(struct batch *b, weir_request *r, const struct batch_key *k)
+STEP void decide_slow(struct batch *b, weir_request *r, struct batch_key *k)
 {
-    struct weir__key_location where = {.tag = weir__cell_tag(k->tag_bits),
-                                       .primary = (uint64_t)(k->primary - b->op.table->bucket)};
     weir_decision made;
     if (!r->error)
-        r->error = weir__take_slow(&b->op, r->limit, &where, r->cost, &made);
+        r->error = weir__take_slow(&b->op, r->limit, &k->where, r->cost, &made);
     if (r->error) {
         b->sum.errors++;
         b->failed++;
@@ -141,31 +119,20 @@ STEP void decide_slow(struct batch *b, weir_request *r, const struct batch_key *
     b->sum.soft += made.flags & WEIR_OVER_SOFT;
 }
 
-STEP void decide_fast(struct batch *b, const struct batch_group *g)
+STEP void decide(struct batch *b, struct batch_group *g)
 {
     const int64_t mono_us = b->op.mono_us;
-    const struct batch_key *k = g->key;
+    const bool all_fast = g->fast, may_be_fast = b->fast;
+    struct batch_key *k = g->key;
     uint64_t slow = 0;
     for (weir_request *r = g->request, *end = r + g->count; r < end; r++, k++) {
-        if (__builtin_expect(!weir__fast_swap(mono_us, r->limit, k->slot, k->tag_bits, r->cost, &r->decision), 0)) {
-            decide_slow(b, r, k);
-            slow++;
-        }
+        bool fast = all_fast || (may_be_fast && !r->error && weir__may_take_fast(r->limit, r->cost));
+        if (fast && weir__fast_swap(mono_us, r->limit, k->slot, weir__tag_bits_of(k->where.tag), r->cost, &r->decision))
+            continue;
+        decide_slow(b, r, k);
+        slow++;
     }
     b->sum.verdict[WEIR_ALLOW] += g->count - slow;
-}
-
-/* Decides a group in which only some requests may take the fast path. */
-STEP void decide_mixed(struct batch *b, const struct batch_group *g)
-{
-    const struct batch_key *k = g->key;
-    for (weir_request *r = g->request, *end = r + g->count; r < end; r++, k++) {
-        if (b->fast && !r->error && weir__may_take_fast(r->limit, r->cost) &&
-            weir__fast_swap(b->op.mono_us, r->limit, k->slot, k->tag_bits, r->cost, &r->decision))
-            b->sum.verdict[WEIR_ALLOW]++;
-        else
-            decide_slow(b, r, k);
-    }
 }
 
 /* Adds the batch's sums to the shared counters. */
@@ -189,11 +156,8 @@ static void take_groups(struct batch *b)
     while (present->count) {
         search_primary(b, present);
         hash_group(b, next);
-        search_alternate(present);
-        if (present->fast)
-            decide_fast(b, present);
-        else
-            decide_mixed(b, present);
+        search_alternate(b, present);
+        decide(b, present);
         struct batch_group *done = present;
         present = next;
         next = done;

@@ -1,4 +1,5 @@
 /* weir_check: matches the rules of a request, evaluates it under all of them, and reports the result. */
+#include "engine/denial_recorder.h"
 #include "engine/fast_result.h"
 #include "engine/permits.h"
 
@@ -13,21 +14,6 @@ static bool on_network(const struct weir__access_list *list, struct weir__values
         return false;
     const struct weir__address *client = weir__value_client(values);
     return client && weir__networks_contain(list->networks, client);
-}
-
-static bool has_keys(const struct weir__access_list *list)
-{
-    return list->key_count || list->glob_count;
-}
-
-static bool allows(const struct weir__access_list *list, weir_text key)
-{
-    return has_keys(list) && weir__list_has_key(list, key);
-}
-
-static bool blocks(const struct weir__access_list *list, weir_text key)
-{
-    return has_keys(list) && weir__list_may_have_key(list, key);
 }
 
 /* The request's attributes, which are set up on first use: an address in a key does not need them. */
@@ -68,8 +54,7 @@ static inline bool fill_key(const struct weir__request_ctx *ctx, const weir_quer
         len = (int)weir__template_dotted(&rule->key, query->peer, to);
         eval->by_address = true;
     } else {
-        len = weir__template_fill(&rule->key, values_of(ctx, query), rule->on_missing == WEIR__MISSING_SHARE, to,
-                                  WEIR__KEY_MAX);
+        len = weir__template_fill(&rule->key, values_of(ctx, query), rule->on_missing == WEIR__MISSING_SHARE, to);
     }
     if (len < 0)
         return false;
@@ -81,9 +66,10 @@ static inline bool fill_key(const struct weir__request_ctx *ctx, const weir_quer
 
 enum weir_reason weir__key_listed(const weir_rules *rules, const struct weir__rule *rule, weir_text key)
 {
-    if (blocks(&rule->block, key) || blocks(&rules->block, key))
+    if (weir__list_has_key(&rule->block, key, false) || weir__list_has_key(&rules->block, key, false))
         return WEIR_BY_BLOCK_LIST;
-    return allows(&rule->allow, key) || allows(&rules->allow, key) ? WEIR_BY_ALLOW_LIST : WEIR_BY_LIMIT;
+    bool allowed = weir__list_has_key(&rule->allow, key, true) || weir__list_has_key(&rules->allow, key, true);
+    return allowed ? WEIR_BY_ALLOW_LIST : WEIR_BY_LIMIT;
 }
 
 /*
@@ -95,12 +81,12 @@ static __attribute__((noinline)) enum weir_reason any_listed(const weir_rules *r
 {
     const struct weir__access_list *own = &rule->block, *all = &rules->block;
     char text[WEIR__KEY_MAX];
-    if (!has_keys(own) && !has_keys(all))
+    if (!own->key_count && !own->glob_count && !all->key_count && !all->glob_count)
         return WEIR_BY_LIMIT;
     for (size_t i = 0; i < count && count <= WEIR__KEYS_MAX; i++) {
         int len = weir__template_fill_one(&rule->key, values, rule->on_missing == WEIR__MISSING_SHARE, i, text);
         weir_text key = {text, len > 0 ? (size_t)len : 0};
-        if (len > 0 && (blocks(own, key) || blocks(all, key)))
+        if (len > 0 && (weir__list_has_key(own, key, false) || weir__list_has_key(all, key, false)))
             return WEIR_BY_BLOCK_LIST;
     }
     return count > WEIR__KEYS_MAX ? WEIR_BY_BLOCK_LIST : WEIR_BY_LIMIT;
@@ -198,7 +184,7 @@ __attribute__((hot)) static int match(struct weir__request_ctx *ctx, const weir_
         remove_not_taken(ruleset->rules, query, &found);
     ctx->fast = found.count - 1 < WEIR__FAST_MAX && !query->dry_run && !query->has_cost;
     for (size_t i = 0; i < found.count; i++) {
-        const struct weir__rule_plan *plan = ruleset->plan ? ruleset->plan[found.rules[i]] : NULL;
+        const struct weir__rule_plan *plan = ruleset->plan[found.rules[i]];
         ctx->fast &= plan && plan->flags & WEIR__PLAN_FAST;
         make_eval(ctx, ruleset->rules->rules[found.rules[i]], plan, query, &ctx->evals[i]);
     }
@@ -248,10 +234,8 @@ static __attribute__((noinline)) bool decide_by_network(const weir_rules *rules,
 
 static void fill_outcomes(const struct weir__request_ctx *ctx, const weir_query *query, weir_result *result)
 {
-    for (size_t i = 0; i < ctx->count && result->outcomes < query->outcomes_max; i++) {
-        weir_outcome *to = &query->outcomes[result->outcomes++];
-        weir__eval_outcome(&ctx->evals[i], to);
-    }
+    for (size_t i = 0; i < ctx->count && result->outcomes < query->outcomes_max; i++)
+        weir__eval_outcome(&ctx->evals[i], &query->outcomes[result->outcomes++]);
 }
 
 /* Copies the rule's texts for the client: the ruleset may be freed before the caller reads them. */
@@ -279,8 +263,20 @@ static void report(const struct weir__request_ctx *ctx, const struct weir__rule_
 {
     weir__request_result(ctx, by, result);
     fill_outcomes(ctx, query, result);
+    if (weir__denial_recorded(ctx, result))
+        weir__denial_record(ctx, by, values_of(ctx, query));
     if (by && weir__eval_denies(by) && by->reason != WEIR_BY_SHED)
         report_texts(ctx, by, query, result);
+}
+
+/* Records a denial by the networks of the whole set. */
+static __attribute__((noinline)) void record_network(const struct weir__request_ctx *ctx, const weir_query *query,
+                                                     const weir_result *result)
+{
+    const struct weir__rule_eval eval = {
+        .reason = WEIR_BY_BLOCK_LIST, .cost = query->has_cost ? query->cost : 1, .decision = result->decision};
+    if (weir__denial_recorded(ctx, result))
+        weir__denial_record(ctx, &eval, values_of(ctx, query));
 }
 
 /* The steps of a check are inlined: a call costs as much as a step. */
@@ -377,6 +373,8 @@ __attribute__((hot)) static int check(weir *engine, const weir_query *query, wei
         const struct weir__rule_eval *by = weir__evaluate(&ctx);
         if (!fast || !weir__fast_result_fill(&ctx, by, query, fast))
             report(&ctx, by, query, result);
+    } else if (error == 1) {
+        record_network(&ctx, query, result);
     }
     if (ctx.scratch->matching.limited)
         weir__count(&engine->regex_limited, ctx.scratch->matching.limited);

@@ -1,4 +1,5 @@
 /* weir_check_descriptors: evaluates a request that consists of descriptors (Envoy's rate limit protocol). */
+#include "engine/denial_recorder.h"
 #include "engine/strict.h"
 #include "rules/descriptors.h"
 
@@ -29,8 +30,7 @@ static int override_limit(struct weir__request_ctx *ctx, weir_text domain, const
         return error;
     scratch->quotas_used++;
     eval->key = scratch->keys + scratch->keys_used;
-    eval->key_len =
-        (uint32_t)weir__descriptor_key(domain, descriptor, scratch->keys + scratch->keys_used, WEIR__KEY_MAX);
+    eval->key_len = (uint32_t)weir__descriptor_key(domain, descriptor, scratch->keys + scratch->keys_used);
     scratch->keys_used += eval->key_len;
     eval->quota = quota;
     eval->reason = WEIR_BY_LIMIT;
@@ -56,18 +56,18 @@ static int make_eval(struct weir__request_ctx *ctx, const weir_descriptor_query 
     if (descriptor->override_window_ns)
         return weir__domain_known(rules, query->domain) ? override_limit(ctx, query->domain, descriptor, eval) : 0;
 
-    struct weir__descriptor_match found;
+    int key_len;
     char *key = scratch->keys + scratch->keys_used;
-    weir__descriptor_find(rules, query->domain, descriptor, key, WEIR__KEY_MAX, &found);
-    if (!found.rule)
+    const struct weir__rule *rule = weir__descriptor_find(rules, query->domain, descriptor, key, &key_len);
+    if (!rule)
         return 0;
-    eval->rule = found.rule;
-    eval->quota = found.quota;
+    eval->rule = rule;
+    eval->quota = rule->quotas;
     eval->reason = WEIR_BY_LIMIT;
-    eval->shadow = found.rule->shadow;
-    eval->quota_mode = found.rule->quota_mode && found.quota->kind != WEIR__UNLIMITED;
+    eval->shadow = rule->shadow;
+    eval->quota_mode = rule->quota_mode && rule->quotas->kind != WEIR__UNLIMITED;
     eval->key = key;
-    eval->key_len = (uint32_t)found.key_len;
+    eval->key_len = (uint32_t)key_len;
     scratch->keys_used += eval->key_len;
     return 0;
 }
@@ -166,6 +166,8 @@ int weir_check_descriptors(weir *engine, const weir_descriptor_query *query, wei
         return error;
     const struct weir__rule_eval *by = weir__evaluate(&ctx);
     weir__request_result(&ctx, by, result);
+    if (weir__denial_recorded(&ctx, result))
+        weir__denial_record(&ctx, by, NULL);
     report(&ctx, query);
     result->outcomes = ctx.count;
     result->matched = 0;

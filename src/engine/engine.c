@@ -1,4 +1,5 @@
 /* Opening and closing an engine. rules_reload.c replaces its rules when their files change. */
+#include "engine/denial_recorder.h"
 #include "engine/ledger.h"
 #include "base/clock.h"
 #include "engine/strict.h"
@@ -13,11 +14,11 @@
 
 static int read_rules(weir *engine, const weir_options *options, weir_rules **rules)
 {
-    struct weir__diagnostic_sink sink = weir__diagnostic_sink_of(engine);
     if (options->rules_text) {
         struct weir__source source = {"rules", {options->rules_text, strlen(options->rules_text)}};
         engine->seen.checksum = weir__sources_checksum(&source, 1);
-        return weir__load_sources(&source, 1, &sink, rules);
+        engine->maps.text = true;
+        return weir__load_sources(&source, 1, &engine->sink, &engine->maps, rules);
     }
     engine->path = strdup(options->rules_path);
     if (!engine->path)
@@ -25,9 +26,9 @@ static int read_rules(weir *engine, const weir_options *options, weir_rules **ru
     if (options->flags & WEIR_RULES_LATER) {
         struct weir__source none = {"rules", {"rules: []", 9}};
         engine->later = true;
-        return weir__load_sources(&none, 1, &sink, rules);
+        return weir__load_sources(&none, 1, &engine->sink, &engine->maps, rules);
     }
-    return weir__load_path(engine->path, &sink, &engine->seen, rules);
+    return weir__load_path(engine->path, &engine->sink, &engine->maps, &engine->seen, rules);
 }
 
 static int read_store(weir *engine, const weir_options *options)
@@ -44,9 +45,9 @@ static int read_store(weir *engine, const weir_options *options)
         error = WEIR_ESTORELIB;
         snprintf(why, sizeof why, "%s", weir_strerror(error));
     }
-    if (error && engine->diagnose)
-        engine->diagnose(engine->diagnose_context,
-                         &(weir_diagnostic){.severity = WEIR_IS_ERROR, .file = "store", .message = why});
+    if (error && engine->sink.diagnose)
+        engine->sink.diagnose(engine->sink.context,
+                              &(weir_diagnostic){.severity = WEIR_IS_ERROR, .file = "store", .message = why});
     if (error || (options->flags & WEIR_NO_CONNECT))
         return error;
     engine->connection_pool = (uint64_t)(uintptr_t)weir__connection_pool_new();
@@ -54,12 +55,12 @@ static int read_store(weir *engine, const weir_options *options)
 }
 
 /*
- * Opens the files of hot keys and of the load level. Without the former nothing is sampled; without the latter limits
- * are not scaled and nothing is shed. A failure does not prevent the start.
+ * Opens the files of hot keys, denials and the load level. Without the first two nothing is sampled and recorded;
+ * without the last limits are not scaled and nothing is shed. A failure does not prevent the start.
  */
 static void open_sidecars(weir *engine, const weir_options *options)
 {
-    const char *hot = options->hot, *load = options->load;
+    const char *hot = options->hot, *ring = options->denial_ring, *load = options->load;
     bool read_only = engine->segment->mapped.read_only; /* then no file is made */
     struct weir__file_spec spec = {
         .mode = options->segment.mode, .read_only = read_only, .owner = engine->segment->mapped.owner};
@@ -71,8 +72,15 @@ static void open_sidecars(weir *engine, const weir_options *options)
     }
     if (error)
         weir__report_without(engine, WEIR_IS_WARNING, *hot ? hot : "hot", "hot keys are not sampled", error);
-    else if (engine->hot_sampler)
-        engine->hot_sampler->hide = options->flags & WEIR_HIDE_KEYS;
+    engine->hot_sampler.hide = engine->denial_recorder.hide = options->flags & WEIR_HIDE_KEYS;
+    error = 0;
+    if (ring && !read_only) {
+        spec.path = *ring ? ring : NULL;
+        spec.bytes = options->denial_bytes;
+        error = weir__denial_recorder_open(&spec, &engine->denial_recorder);
+    }
+    if (error)
+        weir__report_without(engine, WEIR_IS_WARNING, *ring ? ring : "denials", "denials are not recorded", error);
     if (!load || (read_only && !*load))
         return;
     spec.path = *load ? load : NULL;
@@ -109,15 +117,16 @@ static int open_both(weir *engine, const weir_options *options)
 int weir_open(const weir_options *options, weir **engine)
 {
     if (!options || !engine || !options->rules_path == !options->rules_text ||
-        options->default_consistency > WEIR_STRICT)
+        options->default_consistency > WEIR_PER_ALGORITHM)
         return WEIR_EINVAL;
     weir *fresh = aligned_alloc(64, sizeof *fresh);
     if (!fresh)
         return WEIR_ENOMEM;
     memset(fresh, 0, sizeof *fresh);
-    fresh->diagnose = options->diagnose;
-    fresh->diagnose_context = options->diagnose_context;
+    fresh->sink = (struct weir__diagnostic_sink){
+        .diagnose = options->diagnose, .context = options->diagnose_context, .storeless = !options->store};
     fresh->watch = options->rules_path && !(options->flags & WEIR_NO_WATCH);
+    fresh->maps.skip = options->flags & WEIR__SKIP_MAPS;
     fresh->segment = options->attached;
     fresh->default_consistency = (enum weir__consistency)options->default_consistency;
     fresh->ledger_bytes = options->ledger_bytes;
@@ -148,11 +157,13 @@ void weir_close(weir *engine)
             weir__regex_scratch_free(engine->regex_scratch[i]);
     free(engine->scratch);
     weir__connection_pool_free((struct weir__connection_pool *)(uintptr_t)weir__load64(&engine->connection_pool));
-    weir__hot_sampler_close(engine->hot_sampler);
+    weir__mapped_close(&engine->hot_sampler.mapped);
+    weir__mapped_close(&engine->denial_recorder.mapped);
     weir__mapped_close(&engine->level);
     if (engine->own_segment)
         weir_segment_close(engine->segment);
-    weir__delta_ledger_close(engine->deltas);
+    weir__mapped_close(&engine->deltas.mapped);
+    weir__map_files_free(&engine->maps);
     free(engine->ledger);
     free(engine->path);
     free(engine->store);
@@ -175,7 +186,7 @@ int weir_engine_stats_read(weir *engine, weir_engine_stats *stats)
                              .polls = weir__load64(&engine->polls),
                              .regex_limited = weir__load64(&engine->regex_limited),
                              .rules = ruleset->rules->count,
-                             .rule_bytes = ruleset->rules->arena.bytes};
+                             .rule_bytes = weir__rules_bytes(ruleset->rules)};
     weir__hazard_release(&engine->hazards, at);
     if (engine->connection_pool)
         weir__connection_pool_stats(engine, &now.store);

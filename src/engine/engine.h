@@ -6,6 +6,9 @@
 #include "engine/rule_files.h"
 #include "engine/segment.h"
 #include "engine/store_options.h"
+#include "table/denial_ring.h"
+#include "table/hot_keys.h"
+#include "table/ledger.h"
 #include "table/load_page.h"
 
 /* ---- Hazard pointers: hazard_pointers.c ---- */
@@ -36,19 +39,43 @@ bool weir__hazard_unused(const struct weir__hazard_pointers *hazards, const void
 
 /* ---- The engine ---- */
 
+/* A sidecar file and its contents; not open: mapped.memory is NULL. See hot_key_sampler.h. */
+struct weir__hot_sampler {
+    struct weir__mapped mapped;
+    struct weir__hot hot;
+    bool hide; /* the texts of keys are not stored */
+};
+
+/* See denial_recorder.h. Not open: ring.rows is 0. */
+struct weir__denial_recorder {
+    struct weir__mapped mapped;
+    struct weir__denial_ring ring;
+    bool hide; /* the texts of keys and clients are not stored */
+};
+
+/* See ledger.h. Open once ledger.entries is not 0. */
+struct weir__delta_ledger {
+    struct weir__mapped mapped;
+    struct weir__ledger ledger;
+    uint64_t opened_ms;
+};
+
 /* A ruleset snapshot: a compiled set of rules with its runtime state. Hazard pointers protect it. */
 struct weir__ruleset {
     weir_rules *rules;
     struct weir__rule_stats **rule_stats; /* by rule index; the engine's unread_stats if the segment has no room */
     uint64_t *hot;                        /* struct weir__hot_rule * by rule index, 0: none yet; NULL: no sampling */
     struct weir__rule_plan **plan;        /* by rule index, see fast_result.h; NULL for rules whose headers vary */
-    struct weir__arena plans_arena;       /* plans next to each other: with a malloc each they would be scattered */
+    struct weir__arena arena;             /* of the arrays here; plans are next to each other */
     uint8_t *consistency;                 /* by rule index, enum weir__consistency: with this engine's store */
     bool strict;                          /* some request may need the store */
     struct weir__delta_ledger *deltas;    /* the engine's, if a rule needs it; see ledger.h */
     struct weir__ruleset *older;          /* the next in the list of replaced rulesets */
     uint64_t checksum;                    /* weir__sources_checksum of its texts */
 };
+
+/* Private flag of weir_options: files that rules name are not read, as this process evaluates no requests. */
+enum { WEIR__SKIP_MAPS = 1 << 16 };
 
 struct weir {
     struct weir__hazard_pointers hazards;                          /* publishes a struct weir__ruleset */
@@ -60,19 +87,19 @@ struct weir {
     struct weir__store_options *store;    /* NULL: none, and all rules are local */
     uint64_t connection_pool; /* struct weir__connection_pool *, replaced after a fork; 0: the caller sends requests */
     enum weir__consistency default_consistency;
-    weir_limit negative_cache;         /* see weir__negative_cache_init */
-    struct weir__delta_ledger *deltas; /* NULL: no rule needed one so far */
-    char *ledger;                      /* its path; NULL: no ledger */
+    weir_limit negative_cache; /* see weir__negative_cache_init */
+    struct weir__delta_ledger deltas;
+    char *ledger; /* its path; NULL: no ledger */
     uint64_t ledger_bytes;
     unsigned ledger_mode;
-    struct weir__hot_sampler *hot_sampler; /* NULL: hot keys are not sampled; see hot_key_sampler.h */
-    struct weir__load_page *load;          /* NULL: there is no load level; see table/load_page.h */
-    struct weir__mapped level;             /* the mapping of `load` */
+    struct weir__hot_sampler hot_sampler;
+    struct weir__denial_recorder denial_recorder;
+    struct weir__load_page *load; /* NULL: there is no load level; see table/load_page.h */
+    struct weir__mapped level;    /* the mapping of `load` */
     bool watch;
-    bool later; /* WEIR_RULES_LATER, and the rules were not read yet */
-    char *path; /* NULL: the rules came as text and stay */
-    weir_diagnose *diagnose;
-    void *diagnose_context;
+    bool later;                        /* WEIR_RULES_LATER, and the rules were not read yet */
+    char *path;                        /* NULL: the rules came as text and stay */
+    struct weir__diagnostic_sink sink; /* of the rules, the store's options and the sidecar files */
 
     _Alignas(64) uint64_t next_poll_ns; /* of the rule files, on CLOCK_MONOTONIC_COARSE */
     uint64_t polls, reloads, reload_failures, regex_limited;
@@ -80,6 +107,7 @@ struct weir {
     /* The rest belongs to the thread that has set `reloading` to its process id: after a fork it is free again. */
     uint64_t reloading;
     struct weir__fingerprint seen; /* of the current ruleset's files, or of the last ones that were refused */
+    struct weir__map_files maps;   /* that these name */
     int busy;                      /* polls in a row that found a file being written */
     bool unreadable;               /* the last poll failed for a reason that may pass, and this was reported */
     struct weir__ruleset *replaced;
@@ -91,8 +119,6 @@ struct weir {
 void weir__watch(weir *engine);
 /* Activates a rule set. It belongs to the engine then; after an error it stays the caller's. */
 int weir__rules_install(weir *engine, weir_rules *rules, uint64_t checksum);
-/* Receives the diagnostics of the engine's rules. */
-struct weir__diagnostic_sink weir__diagnostic_sink_of(const weir *engine);
 /* Reports that a sidecar file could not be opened. */
 void weir__report_without(const weir *engine, enum weir_severity severity, const char *file, const char *what,
                           int error);
@@ -115,7 +141,7 @@ void weir__rule_stats_sum(const struct weir__rule_stats *stats_of_rule, weir_rul
 
 /* The consistency of a rule's counters; `rule` NULL: of a limit that the request brings. */
 enum weir__consistency weir__consistency_of(const weir *engine, const struct weir__ruleset *ruleset,
-                                            const struct weir__rule *rule, const weir_limit *limit);
+                                            const struct weir__rule *rule);
 /* True if some rule of the published ruleset is decided by the store. */
 bool weir__ruleset_is_strict(weir *engine);
 

@@ -1,33 +1,31 @@
 #include <weir/weir.h>
 
+static const struct error {
+    int number;
+    const char *name, *text;
+} errors[] = {{0, "WEIR_OK", "success"},
+#define ERROR(name, number, text) {WEIR_##name, "WEIR_" #name, text},
+              WEIR_ERRORS(ERROR)
+#undef ERROR
+};
+
+static const struct error *find(int number)
+{
+    static const struct error unknown = {0, "WEIR_E???", "unknown error"};
+    for (size_t i = 0; i < sizeof errors / sizeof *errors; i++)
+        if (errors[i].number == number)
+            return &errors[i];
+    return &unknown;
+}
+
 const char *weir_strerror(int error)
 {
-    switch (error) {
-    case 0:
-        return "success";
-#define WEIR_ERROR_TEXT(name, number, text)                                                                            \
-    case WEIR_##name:                                                                                                  \
-        return text;
-        WEIR_ERRORS(WEIR_ERROR_TEXT)
-#undef WEIR_ERROR_TEXT
-    default:
-        return "unknown error";
-    }
+    return find(error)->text;
 }
 
 const char *weir_error_name(int error)
 {
-    switch (error) {
-    case 0:
-        return "WEIR_OK";
-#define WEIR_ERROR_NAME(name, number, text)                                                                            \
-    case WEIR_##name:                                                                                                  \
-        return "WEIR_" #name;
-        WEIR_ERRORS(WEIR_ERROR_NAME)
-#undef WEIR_ERROR_NAME
-    default:
-        return "WEIR_E???";
-    }
+    return find(error)->name;
 }
 
 const char *weir_version(void)

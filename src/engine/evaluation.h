@@ -116,6 +116,9 @@ int64_t weir__eval_base_cost(const struct weir__request_ctx *ctx, const struct w
  */
 bool weir__take_all_fast(const struct weir__request_ctx *ctx);
 
+/* Refunds a take, to the counter that it took from, without the delta ledger. */
+int weir__eval_roll_back(const struct weir__request_ctx *ctx, struct weir__rule_eval *eval, weir_decision *made);
+
 /* Operations on the counter of an eval in the segment, recorded in the delta ledger if the rule is eventual. */
 enum weir__operation {
     WEIR__PEEK,

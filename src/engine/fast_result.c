@@ -4,7 +4,7 @@
 #include "base/number.h"
 #include "engine/permits.h"
 
-/* ---- Plans, made when the rules are loaded ---- */
+/* ---- Plans, made when the rules are loaded: precomputed header texts, and whether the fast path applies ---- */
 
 /* The end of RateLimit's value if both numbers are 0. */
 #define NUMBERS "0;t=0"
@@ -39,9 +39,9 @@ static struct weir__rule_plan *make(struct weir__arena *memory, const struct wei
 }
 
 /* The flags of the plan of a rule. */
-static unsigned flags_of(const struct weir__ruleset *ruleset, const struct weir__rule *rule, bool read_only)
+static unsigned flags_of(const struct weir__ruleset *ruleset, const weir_rules *rules, const struct weir__rule *rule,
+                         bool read_only)
 {
-    const weir_rules *rules = ruleset->rules;
     bool local =
         !read_only && !rules->load_aware && !ruleset->strict && ruleset->consistency[rule->index] != WEIR__STRICT;
     unsigned flags = 0;
@@ -50,19 +50,19 @@ static unsigned flags_of(const struct weir__ruleset *ruleset, const struct weir_
     return weir__template_is_address(&rule->key, &rules->attributes) ? flags | WEIR__PLAN_ADDRESS : flags;
 }
 
-void weir__rule_plans_make(struct weir__ruleset *ruleset, bool read_only)
+bool weir__rule_plans_make(struct weir__ruleset *ruleset, const weir_rules *rules, bool read_only)
 {
-    const weir_rules *rules = ruleset->rules;
-    struct weir__arena *memory = &ruleset->plans_arena;
-    ruleset->plan = weir__arena_array(memory, rules->count, sizeof(struct weir__rule_plan *));
-    for (size_t i = 0; i < rules->count && ruleset->plan; i++) {
+    for (size_t i = 0; i < rules->count; i++) {
         const struct weir__rule *rule = rules->rules[i];
-        struct weir__rule_plan *plan = ruleset->plan[i] = rules->gates[i].plain ? make(memory, rule) : NULL;
-        if (!plan)
+        if (!rules->gates[i].plain)
             continue;
-        plan->flags = flags_of(ruleset, rule, read_only);
+        struct weir__rule_plan *plan = ruleset->plan[i] = make(&ruleset->arena, rule);
+        if (!plan)
+            return false;
+        plan->flags = flags_of(ruleset, rules, rule, read_only);
         plan->cost = weir__units_of(rule->quotas, rule->cost.fallback);
     }
+    return true;
 }
 
 /* ---- Results ---- */
@@ -110,12 +110,11 @@ static inline const char *policy_of(const struct weir__rule_plan *plan)
 /* The policies of all rules that allowed the request. */
 static inline char *put_policies(char *to, const struct weir__rule_plan *const *all, size_t count)
 {
-    to = put(to, policy_of(all[0]), all[0]->policy_len);
-    for (size_t i = 1; i < count; i++) {
-        *to++ = ',';
+    for (size_t i = 0; i < count; i++) {
         to = put(to, policy_of(all[i]), all[i]->policy_len);
+        *to++ = ',';
     }
-    return to;
+    return to - 1;
 }
 
 /* True if the rule allows by its own limit, in the segment or in the store, and there is nothing else to report. */
@@ -131,7 +130,7 @@ __attribute__((hot)) bool weir__fast_result_fill(const struct weir__request_ctx 
                                                  const weir_query *query, struct weir__fast_result *fast)
 {
     const struct weir__rule_plan *all[WEIR__FAST_MAX];
-    if (!by || by->decision.verdict != WEIR_ALLOW || !ctx->ruleset->plan || ctx->count - 1 >= WEIR__FAST_MAX ||
+    if (!by || by->decision.verdict != WEIR_ALLOW || ctx->count - 1 >= WEIR__FAST_MAX ||
         (ctx->count > 1 && query->outcomes_max < ctx->count)) /* the caller does not list all rules */
         return false;
     for (size_t i = 0; i < ctx->count; i++) {

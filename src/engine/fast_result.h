@@ -60,8 +60,8 @@ struct weir__rule_plan {
 };
 #define WEIR__PLAN_TEXT_STEP 16
 
-/* Makes the plans of a ruleset that is complete otherwise; rules without memory for one take the slow path. */
-void weir__rule_plans_make(struct weir__ruleset *ruleset, bool read_only);
+/* Makes the plans of a ruleset that is complete otherwise. False: no memory. */
+bool weir__rule_plans_make(struct weir__ruleset *ruleset, const weir_rules *rules, bool read_only);
 
 /* Fills in the fast result. False: it cannot express the decision, and is unchanged. */
 bool weir__fast_result_fill(const struct weir__request_ctx *ctx, const struct weir__rule_eval *by,

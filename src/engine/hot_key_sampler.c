@@ -4,61 +4,35 @@
 #include "table/hash.h"
 
 #include <endian.h>
-#include <stdlib.h>
 
 #define MINUTE_NS  (60 * WEIR_SECOND)
 #define PER_MILLES 0xffff /* the largest share that a sketch stores */
 
 /* ---- Opening ---- */
 
-static int format(void *memory, uint64_t bytes, const void *plan)
+static int open_mapped(struct weir__file_spec *spec, struct weir__hot_sampler *sampler)
 {
-    (void)plan;
-    return weir__hot_make(memory, bytes) ? 0 : WEIR_ESIZE;
+    spec->check = weir__row_file_check;
+    spec->plan = &weir__hot_format;
+    int error = spec->bytes > INT64_MAX ? WEIR_ESIZE : weir__mapped_open(spec, &sampler->mapped);
+    if (error || weir__hot_attach(sampler->mapped.memory, sampler->mapped.bytes, &sampler->hot))
+        return error;
+    weir__mapped_close(&sampler->mapped);
+    return WEIR_EDAMAGED;
 }
 
-static int check(void *memory, uint64_t bytes)
-{
-    struct weir__hot unused;
-    return weir__hot_attach(memory, bytes, &unused) ? 0 : WEIR_EDAMAGED;
-}
-
-static int open_mapped(const struct weir__file_spec *spec, struct weir__hot_sampler **hot_sampler)
-{
-    struct weir__hot_sampler *made = calloc(1, sizeof *made);
-    if (!made)
-        return WEIR_ENOMEM;
-    int error = spec->bytes > INT64_MAX ? WEIR_ESIZE : weir__mapped_open(spec, &made->mapped);
-    if (!error && !weir__hot_attach(made->mapped.memory, made->mapped.bytes, &made->hot))
-        error = WEIR_EDAMAGED;
-    if (error)
-        weir__hot_sampler_close(made);
-    else
-        *hot_sampler = made;
-    return error;
-}
-
-int weir__hot_sampler_open(const struct weir__file_spec *where, struct weir__hot_sampler **hot_sampler)
+int weir__hot_sampler_open(const struct weir__file_spec *where, struct weir__hot_sampler *sampler)
 {
     struct weir__file_spec spec = *where;
     spec.bytes = where->bytes ? where->bytes : WEIR__HOT_SAMPLER_BYTES;
-    spec.format = format;
-    spec.check = check;
+    spec.format = weir__row_file_format;
     spec.disabled = "hot keys are not sampled (.hot)";
-    return open_mapped(&spec, hot_sampler);
+    return open_mapped(&spec, sampler);
 }
 
-int weir__hot_sampler_attach(const char *path, unsigned owner, struct weir__hot_sampler **hot_sampler)
+int weir__hot_sampler_attach(const char *path, unsigned owner, struct weir__hot_sampler *sampler)
 {
-    return open_mapped(&(struct weir__file_spec){.path = path, .owner = owner, .check = check}, hot_sampler);
-}
-
-void weir__hot_sampler_close(struct weir__hot_sampler *hot_sampler)
-{
-    if (!hot_sampler)
-        return;
-    weir__mapped_close(&hot_sampler->mapped);
-    free(hot_sampler);
+    return open_mapped(&(struct weir__file_spec){.path = path, .owner = owner}, sampler);
 }
 
 /* ---- Sampling ---- */
@@ -98,14 +72,11 @@ static uint32_t minute_of(weir_time now)
 
 void weir__hot_sampler_seek(weir *engine, const struct weir__ruleset *ruleset)
 {
-    const struct weir__hot *hot = &engine->hot_sampler->hot;
+    const struct weir__hot *hot = &engine->hot_sampler.hot;
     uint32_t minute = minute_of(weir_clock(engine->segment));
     for (size_t i = 0; i < ruleset->rules->count; i++) {
         uint64_t id = ruleset->rules->rules[i]->id, had = weir__load64(&ruleset->hot[i]);
-        /* A lookup first: two concurrent claims may have made two slots, of which all use the first. */
-        const struct weir__hot_rule *rule_slot = weir__hot_lookup(hot, id);
-        if (!rule_slot)
-            rule_slot = weir__hot_find(hot, id, minute);
+        const struct weir__hot_rule *rule_slot = weir__hot_find(hot, id, minute);
         if ((uint64_t)(uintptr_t)rule_slot != had)
             weir__store64(&ruleset->hot[i], (uint64_t)(uintptr_t)rule_slot);
     }
@@ -114,7 +85,7 @@ void weir__hot_sampler_seek(weir *engine, const struct weir__ruleset *ruleset)
 void weir__hot_sampler_write(const struct weir__request_ctx *ctx, const struct weir__rule_eval *eval,
                              struct weir__hot_rule *rule_slot, uint64_t dice)
 {
-    bool hide = ctx->engine->hot_sampler->hide;
+    bool hide = ctx->engine->hot_sampler.hide;
     if (weir__load64(&rule_slot->rule) != eval->rule->id)
         return; /* taken over by another rule; weir__hot_sampler_seek finds another slot */
     struct weir__hot_sample sample = {

@@ -6,22 +6,14 @@
 #define WEIR_ENGINE_HOT_KEY_SAMPLER_H
 
 #include "engine/evaluation.h"
-#include "table/hot_keys.h"
 
 #define WEIR__HOT_SAMPLER_BYTES  (UINT64_C(8) << 20) /* default size of a new file: 75 rules */
 #define WEIR__HOT_SAMPLER_ONE_IN 16                  /* decisions; a power of two */
 
-struct weir__hot_sampler {
-    struct weir__mapped mapped;
-    struct weir__hot hot;
-    bool hide; /* the texts of keys are not stored */
-};
-
 /* Opens or makes the file at `where` (path, bytes, mode, owner); path NULL: anonymous memory. */
-int weir__hot_sampler_open(const struct weir__file_spec *where, struct weir__hot_sampler **hot_sampler);
+int weir__hot_sampler_open(const struct weir__file_spec *where, struct weir__hot_sampler *sampler);
 /* Attaches to an existing file: WEIR_ENOENT, WEIR_EDAMAGED … `owner` is the segment's. */
-int weir__hot_sampler_attach(const char *path, unsigned owner, struct weir__hot_sampler **hot_sampler);
-void weir__hot_sampler_close(struct weir__hot_sampler *hot_sampler);
+int weir__hot_sampler_attach(const char *path, unsigned owner, struct weir__hot_sampler *sampler);
 
 /* The hash of a key in the sketches of a segment; a weir__hot_hash whose context is the segment. */
 uint64_t weir__hot_sampler_hash(const void *segment, const char *key, size_t len);

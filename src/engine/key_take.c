@@ -96,12 +96,6 @@ bool weir__others_write(const struct weir__request_ctx *ctx, const struct weir__
     return true;
 }
 
-struct other {
-    const char *rule;
-    weir_text key, tier;
-    int64_t cost;
-};
-
 /* Decodes the bytes up to the next '.', with a zero byte after them, to *end. False: malformed. */
 static bool read_hex(weir_text *rest, char **end, weir_text *to)
 {
@@ -121,40 +115,36 @@ static bool read_hex(weir_text *rest, char **end, weir_text *to)
     return true;
 }
 
-/* Returns the number of entries, whose texts are in `texts`; -1: malformed. */
-static int read_others(weir_text rest, char texts[WEIR_OTHERS_BYTES], struct other others[WEIR_OTHERS_MAX])
+/*
+ * Appends the evals of the other rules that still exist; their keys are in `texts`. Returns 0, WEIR_EINVAL (malformed)
+ * or WEIR_ETOOMANY.
+ */
+static int add_others(const weir_rules *rules, weir_text rest, char texts[WEIR_OTHERS_BYTES],
+                      struct weir__rule_eval evals[WEIR__MATCHES_MAX], size_t *count)
 {
-    int count = 0;
     if (rest.len > WEIR_OTHERS_BYTES)
-        return -1;
-    while (rest.len) {
-        struct other *to = &others[count];
-        weir_text rule;
-        if (count++ == WEIR_OTHERS_MAX || !read_hex(&rest, &texts, &rule) || !read_hex(&rest, &texts, &to->key) ||
-            !read_hex(&rest, &texts, &to->tier) || !rule.len || !to->key.len || to->key.len > WEIR__KEY_MAX)
-            return -1;
+        return WEIR_EINVAL;
+    for (int i = 0; rest.len; i++) {
+        weir_text rule, key, tier;
+        int64_t cost;
+        if (i == WEIR_OTHERS_MAX || !read_hex(&rest, &texts, &rule) || !read_hex(&rest, &texts, &key) ||
+            !read_hex(&rest, &texts, &tier) || !rule.len || !key.len || key.len > WEIR__KEY_MAX)
+            return WEIR_EINVAL;
         const char *end = memchr(rest.data, ';', rest.len);
         size_t len = end ? (size_t)(end - rest.data) : rest.len;
-        if (!weir__parse_int((weir_text){rest.data, len}, &to->cost) || to->cost <= 0 || to->cost > WEIR__USED_MAX ||
+        if (!weir__parse_int((weir_text){rest.data, len}, &cost) || cost <= 0 || cost > WEIR__USED_MAX ||
             (end && len + 1 == rest.len))
-            return -1;
-        to->rule = rule.data;
+            return WEIR_EINVAL;
         rest = (weir_text){rest.data + len + (end != NULL), rest.len - len - (end != NULL)};
-    }
-    return count;
-}
-
-/* Appends the evals of the other rules that still exist. 0: too many. */
-static size_t add_others(const weir_rules *rules, const struct other *others, int other_count,
-                         struct weir__rule_eval evals[WEIR__MATCHES_MAX], size_t count)
-{
-    for (int i = 0; i < other_count && count; i++) {
-        weir_taken what = {.rule = others[i].rule, .tier = others[i].tier};
+        weir_taken what = {.rule = rule.data, .tier = tier};
         const struct weir__rule *named = enforced_named(rules, what.rule);
-        if (named && !weir__text_equal(named->base, evals[0].rule->base))
-            count = add_rule(rules, named, &what, others[i].key, others[i].cost, evals, count);
+        if (!named || weir__text_equal(named->base, evals[0].rule->base))
+            continue;
+        *count = add_rule(rules, named, &what, key, cost, evals, *count);
+        if (!*count)
+            return WEIR_ETOOMANY;
     }
-    return count;
+    return 0;
 }
 
 static int fault(const weir *engine, const weir_taken *what, int64_t cost, weir_time now)
@@ -173,13 +163,11 @@ static int fault(const weir *engine, const weir_taken *what, int64_t cost, weir_
 int weir_key_take(weir *engine, const weir_taken *what, int64_t cost, weir_time now, weir_permits *permits,
                   weir_outcome *outcome)
 {
-    struct other others[WEIR_OTHERS_MAX];
     struct weir__request_ctx ctx;
     char text[WEIR__KEY_MAX], texts[WEIR_OTHERS_BYTES];
     int error = outcome ? fault(engine, what, cost, now) : WEIR_EINVAL;
-    int other_count = error ? 0 : read_others(what->others, texts, others);
-    if (error || other_count < 0)
-        return error ? error : WEIR_EINVAL;
+    if (error)
+        return error;
     weir__watch(engine);
     weir_text key = weir__key_counted((weir_text){what->key, what->key_len}, text);
     error = weir__ctx_begin(&ctx, engine, now);
@@ -189,12 +177,10 @@ int weir_key_take(weir *engine, const weir_taken *what, int64_t cost, weir_time 
     const struct weir__rule *named = enforced_named(rules, what->rule);
     ctx.permits = permits ? permits : &ctx.scratch->permits;
     ctx.permits->count = ctx.permits->names_len = 0;
-    error = named ? 0 : WEIR_ENORULE;
-    if (named)
-        ctx.count =
-            add_others(rules, others, other_count, ctx.evals, add_rule(rules, named, what, key, cost, ctx.evals, 0));
-    if (named && !ctx.count)
-        error = WEIR_ETOOMANY;
+    ctx.count = named ? add_rule(rules, named, what, key, cost, ctx.evals, 0) : 0;
+    error = !named       ? WEIR_ENORULE
+            : !ctx.count ? WEIR_ETOOMANY
+                         : add_others(rules, what->others, texts, ctx.evals, &ctx.count);
     if (!error && rules->load_aware)
         weir__overload_apply(&ctx, ctx.scratch->quotas);
     if (!error) {

@@ -13,7 +13,7 @@ struct job {
     const char *name; /* of the rule */
     weir_text key;    /* as it was given, then as rules count it */
     int64_t block_ns;
-    weir_outcome *outcome; /* out: the tightest state */
+    weir_outcome outcome; /* out: the tightest state */
 
     /* Settling. */
     const weir_taken *taken;
@@ -118,11 +118,13 @@ static int begin(struct job *job)
     return error ? error : async->request.op_count > before;
 }
 
-/* Runs the job for a caller that waits; sends its ops if it has any and the engine has connections. */
-static int run_waiting(struct job *job)
+/* Without an async, sends the job's ops if it has any and the engine has connections, and waits. */
+static int finish(struct job *job)
 {
     int unused, error = 0;
     weir *engine = job->ctx.engine;
+    if (job->ctx.async)
+        return run(job);
     struct weir__pooled_connection *pooled =
         engine && weir__load64(&engine->connection_pool) && weir__ruleset_is_strict(engine)
             ? weir__connection_pool_acquire(engine, &unused)
@@ -154,16 +156,10 @@ static int exchange(const struct job *job, const struct weir__rule_eval *eval, e
 
 /* ---- State ---- */
 
-/* Combines the decisions for one unit and for none: the verdict of the former, the remaining units of the latter. */
-static void join(const weir_decision *without, weir_decision *with)
-{
-    if (!weir_passes(with))
-        return;
-    with->remaining = without->remaining;
-    with->reset_after_ns = without->reset_after_ns;
-}
-
-/* In the segment, or in the store. */
+/*
+ * Peeks in the segment or in the store, for one unit and for none: the verdict is that of the former, what remains that
+ * of the latter.
+ */
 static int peek(const struct job *job, struct weir__rule_eval *eval, bool remote)
 {
     weir_decision decision[2];
@@ -174,8 +170,11 @@ static int peek(const struct job *job, struct weir__rule_eval *eval, bool remote
     eval->cost = 0;
     if (error || (remote && job->preparing))
         return error;
-    join(&decision[0], &decision[1]);
     eval->decision = decision[1];
+    if (weir_passes(&decision[1])) {
+        eval->decision.remaining = decision[0].remaining;
+        eval->decision.reset_after_ns = decision[0].reset_after_ns;
+    }
     return 0;
 }
 
@@ -218,8 +217,8 @@ static int report_state(struct job *job, const struct weir__rule *rule)
     if (error || job->preparing)
         return error;
     weir__eval_outcome(&eval, &outcome);
-    if (!job->done || is_tighter(&outcome.decision, &job->outcome->decision))
-        *job->outcome = outcome;
+    if (!job->done || is_tighter(&outcome.decision, &job->outcome.decision))
+        job->outcome = outcome;
     job->done = true;
     return 0;
 }
@@ -331,13 +330,7 @@ static struct job job_for(int (*run_rule)(struct job *job, const struct weir__ru
 
 int weir_key_state(weir *engine, const char *rule, const void *key, size_t len, weir_time now, weir_outcome *outcome)
 {
-    weir_outcome found;
-    struct job job = job_for(report_state, engine, rule, key, len, now, NULL);
-    job.outcome = &found;
-    int error = outcome ? run_waiting(&job) : WEIR_EINVAL;
-    if (!error)
-        *outcome = found;
-    return error;
+    return weir_key_state_finish(engine, rule, key, len, now, NULL, outcome);
 }
 
 int weir_key_state_begin(weir *engine, const char *rule, const void *key, size_t len, weir_time now, weir_async *async)
@@ -349,19 +342,16 @@ int weir_key_state_begin(weir *engine, const char *rule, const void *key, size_t
 int weir_key_state_finish(weir *engine, const char *rule, const void *key, size_t len, weir_time now, weir_async *async,
                           weir_outcome *outcome)
 {
-    weir_outcome found;
     struct job job = job_for(report_state, engine, rule, key, len, now, async);
-    job.outcome = &found;
-    int error = async && outcome ? run(&job) : WEIR_EINVAL;
+    int error = outcome ? finish(&job) : WEIR_EINVAL;
     if (!error)
-        *outcome = found;
+        *outcome = job.outcome;
     return error;
 }
 
 int weir_key_reset(weir *engine, const char *rule, const void *key, size_t len, weir_time now)
 {
-    struct job job = job_for(reset, engine, rule, key, len, now, NULL);
-    return run_waiting(&job);
+    return weir_key_reset_finish(engine, rule, key, len, now, NULL);
 }
 
 int weir_key_reset_begin(weir *engine, const char *rule, const void *key, size_t len, weir_time now, weir_async *async)
@@ -373,7 +363,7 @@ int weir_key_reset_begin(weir *engine, const char *rule, const void *key, size_t
 int weir_key_reset_finish(weir *engine, const char *rule, const void *key, size_t len, weir_time now, weir_async *async)
 {
     struct job job = job_for(reset, engine, rule, key, len, now, async);
-    return async ? run(&job) : WEIR_EINVAL;
+    return finish(&job);
 }
 
 int weir_key_block(weir *engine, const char *rule, const void *key, size_t len, int64_t for_ns, weir_time now)
@@ -396,8 +386,7 @@ static struct job settling(weir *engine, const weir_taken *taken, int64_t amount
 
 int weir_key_settle(weir *engine, const weir_taken *taken, int64_t amount, weir_time now, weir_decision *decision)
 {
-    struct job job = settling(engine, taken, amount, now, NULL, decision);
-    return taken && decision ? run_waiting(&job) : WEIR_EINVAL;
+    return weir_key_settle_finish(engine, taken, amount, now, NULL, decision);
 }
 
 int weir_key_settle_begin(weir *engine, const weir_taken *taken, int64_t amount, weir_time now, weir_async *async)
@@ -410,5 +399,5 @@ int weir_key_settle_finish(weir *engine, const weir_taken *taken, int64_t amount
                            weir_decision *decision)
 {
     struct job job = settling(engine, taken, amount, now, async, decision);
-    return taken && async && decision ? run(&job) : WEIR_EINVAL;
+    return taken && decision ? finish(&job) : WEIR_EINVAL;
 }

@@ -7,26 +7,20 @@
 
 #include <weir/store.h>
 
-#include <stdlib.h>
-
 #define TIER_SEED 3
 
 _Static_assert(WEIR__LEDGER_KEY >= WEIR__NAME_KEY_MAX, "a key that is shown whole in the store must fit");
 
 /* ---- Opening ---- */
 
-static int format(void *memory, uint64_t bytes, const void *plan)
-{
-    return weir__ledger_format(memory, bytes, plan);
-}
-
-static int check(void *memory, uint64_t bytes)
+static int check(void *memory, uint64_t bytes, const void *sender)
 {
     struct weir__ledger unused;
+    (void)sender;
     return weir__ledger_attach(memory, bytes, &unused);
 }
 
-static int open_at(const struct weir__file_spec *where, struct weir__delta_ledger *deltas)
+int weir__delta_ledger_open(const struct weir__file_spec *where, struct weir__delta_ledger *deltas)
 {
     unsigned char random[WEIR__LEDGER_SENDER / 2];
     char sender[WEIR__LEDGER_SENDER + 1];
@@ -37,35 +31,18 @@ static int open_at(const struct weir__file_spec *where, struct weir__delta_ledge
     if (error)
         return error;
     *weir__write_hex(sender, random, sizeof random) = 0;
-    spec.format = format;
+    spec.format = weir__ledger_format;
     spec.plan = sender;
     spec.check = check;
     spec.disabled = "eventual rules act as if the store were unavailable (.ledger)";
     error = weir__mapped_open(&spec, &deltas->mapped);
-    return error ? error : weir__ledger_attach(deltas->mapped.memory, deltas->mapped.bytes, &deltas->ledger);
-}
-
-int weir__delta_ledger_open(const struct weir__file_spec *where, struct weir__delta_ledger **deltas)
-{
-    struct weir__delta_ledger *made = calloc(1, sizeof *made);
-    if (!made)
-        return WEIR_ENOMEM;
-    int error = open_at(where, made);
-    if (error) {
-        weir__delta_ledger_close(made);
+    if (error)
         return error;
-    }
-    made->opened_ms = weir__coarse_ms();
-    *deltas = made;
-    return 0;
-}
-
-void weir__delta_ledger_close(struct weir__delta_ledger *deltas)
-{
-    if (!deltas)
-        return;
-    weir__mapped_close(&deltas->mapped);
-    free(deltas);
+    deltas->opened_ms = weir__coarse_ms();
+    error = weir__ledger_attach(deltas->mapped.memory, deltas->mapped.bytes, &deltas->ledger);
+    if (error)
+        weir__mapped_close(&deltas->mapped);
+    return error;
 }
 
 /* ---- Recording ---- */

@@ -6,7 +6,6 @@
 #define WEIR_ENGINE_LEDGER_H
 
 #include "engine/engine.h"
-#include "table/ledger.h"
 
 #include <weir/store.h>
 
@@ -17,20 +16,13 @@
 struct weir__request_ctx;
 struct weir__rule_eval;
 
-struct weir__delta_ledger {
-    struct weir__mapped mapped;
-    struct weir__ledger ledger;
-    uint64_t opened_ms;
-};
-
 /* The default size of a ledger for a segment of so many bytes. */
 static inline uint64_t weir__delta_ledger_bytes(uint64_t segment)
 {
     return segment / 4 < WEIR__DELTA_LEDGER_BYTES_MIN ? WEIR__DELTA_LEDGER_BYTES_MIN : segment / 4;
 }
 
-int weir__delta_ledger_open(const struct weir__file_spec *where, struct weir__delta_ledger **deltas);
-void weir__delta_ledger_close(struct weir__delta_ledger *deltas);
+int weir__delta_ledger_open(const struct weir__file_spec *where, struct weir__delta_ledger *deltas);
 
 /* The ledger that records a rule's deltas, or NULL. */
 static inline struct weir__delta_ledger *weir__delta_ledger_of(const struct weir__ruleset *ruleset,

@@ -4,23 +4,13 @@
 #include <unistd.h>
 #include <weir/load.h>
 
-static int format(void *memory, uint64_t bytes, const void *plan)
-{
-    (void)plan;
-    return weir__load_page_init(memory, bytes) ? 0 : WEIR_ESIZE;
-}
-
-static int check(void *memory, uint64_t bytes)
-{
-    return weir__load_page_valid(memory, bytes) ? 0 : WEIR_EDAMAGED;
-}
-
 int weir__load_page_open(const struct weir__file_spec *where, struct weir__mapped *mapped)
 {
     struct weir__file_spec spec = *where;
     spec.bytes = sizeof(struct weir__load_page);
-    spec.format = where->read_only ? NULL : format;
-    spec.check = check;
+    spec.format = where->read_only ? NULL : weir__row_file_format;
+    spec.check = weir__row_file_check;
+    spec.plan = &weir__load_format;
     spec.disabled = where->read_only ? NULL : "the load level is 0 (.load)";
     return weir__mapped_open(&spec, mapped);
 }

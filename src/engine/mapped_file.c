@@ -20,6 +20,11 @@
 #include <time.h>
 #include <unistd.h>
 
+#ifndef MADV_POPULATE_READ /* Linux 5.14; an older kernel returns EINVAL */
+#define MADV_POPULATE_READ  22
+#define MADV_POPULATE_WRITE 23
+#endif
+
 int weir__errno_error(int number)
 {
     switch (number) {
@@ -84,7 +89,6 @@ void weir__mapped_close(struct weir__mapped *mapped)
  */
 static int reserve_mapped(int file, uint64_t bytes)
 {
-#ifdef MADV_POPULATE_WRITE
     struct statfs where;
     struct weir__mapped complete = {0};
     if (fstatfs(file, &where) || where.f_type != TMPFS_MAGIC || where.f_bavail < bytes / (uint64_t)where.f_bsize + 1 ||
@@ -95,11 +99,6 @@ static int reserve_mapped(int file, uint64_t bytes)
         (void)madvise(complete.memory, bytes, MADV_POPULATE_WRITE);
     weir__mapped_close(&complete);
     return error;
-#else
-    (void)file;
-    (void)bytes;
-    return 0;
-#endif
 }
 
 /* Maps fresh memory and fills it. Nothing is left mapped on failure. */
@@ -189,7 +188,6 @@ static bool is_allowed(uint64_t bytes)
 static int make(const struct weir__file_spec *spec, bool replace, struct weir__mapped *mapped)
 {
     char temporary[4096];
-    struct weir__mapped made = {0};
     if (!spec->path)
         return fill(spec, -1, mapped);
     if (!is_allowed(spec->bytes))
@@ -203,32 +201,25 @@ static int make(const struct weir__file_spec *spec, bool replace, struct weir__m
     if (!error && number)
         error = weir__errno_error(errno = number); /* it does not set it */
     if (!error)
-        error = fill(spec, file, &made);
+        error = fill(spec, file, mapped);
     if (!error) {
         error = publish(file, temporary, spec->path, replace);
         if (error)
-            weir__mapped_close(&made);
+            weir__mapped_close(mapped);
     }
     if (temporary[0])
         unlink(temporary);
     close(file);
-    if (!error)
-        *mapped = made;
     return error;
 }
 
 /* Reserves the blocks that the first `bytes` of a file with holes still need. */
 static int fill_holes(const struct weir__mapped *mapped, uint64_t bytes)
 {
-#ifdef MADV_POPULATE_WRITE
     /* On a tmpfs reading reserves blocks, too. */
     int how = mapped->read_only ? MADV_POPULATE_READ : MADV_POPULATE_WRITE;
-    if (mapped->holes && madvise(mapped->memory, bytes, how) && errno != EINVAL) /* EINVAL: a kernel before 5.14 */
+    if (mapped->holes && madvise(mapped->memory, bytes, how) && errno != EINVAL)
         return errno == EFAULT ? WEIR_ENOSPC : weir__errno_error(errno); /* EFAULT: there would have been a SIGBUS */
-#else
-    (void)mapped;
-    (void)bytes;
-#endif
     return 0;
 }
 
@@ -337,7 +328,7 @@ static int attach_open(const struct weir__file_spec *spec, bool sidecar, int fil
     mapped->holes = (uint64_t)what.st_blocks * 512 < (uint64_t)what.st_size;
     error = fill_holes(mapped, 1); /* its first page, which identifies it */
     if (!error && spec->check)
-        error = spec->check(mapped->memory, mapped->bytes);
+        error = spec->check(mapped->memory, mapped->bytes, spec->plan);
     if (!error && spec->check)
         error = fill_holes(mapped, mapped->bytes); /* now that its kind is known */
     if (error)

@@ -42,7 +42,7 @@ struct weir__file_spec {
     const char *disabled; /* as in struct weir__mapped */
     int (*format)(void *memory, uint64_t bytes, const void *plan); /* fills a new file; NULL: none is made */
     const void *plan;
-    int (*check)(void *memory, uint64_t bytes); /* of an existing file, may be NULL; returns 0 or an error */
+    int (*check)(void *memory, uint64_t bytes, const void *plan); /* of an existing file: 0 or an error; may be NULL */
 };
 
 /*

@@ -2,11 +2,12 @@
  * The negative cache: denials of the store, kept in the segment until they end, so that a client that retries does not
  * cause store requests.
  *
- * Each is a bucket next to the counter that drains one unit a microsecond: its level is the time left. Not implemented
- * as a block, since every take checks for blocks while there are any. Entries are separate by cost, since a smaller
- * cost may fit, and by limit, since a changed limit must be decided anew.
+ * Each is an entry of its own, a leaky bucket that drains one unit a microsecond: its level is the time left. Not
+ * implemented as a block, since every take checks for blocks while there are any. Entries are separate by cost, since a
+ * smaller cost may fit, and by limit, since a changed limit must be decided anew.
  */
 #include "engine/strict.h"
+#include "base/hash.h"
 #include "table/hash.h"
 
 #define LONGEST_US WEIR__USED_MAX
@@ -17,21 +18,13 @@ int weir__negative_cache_init(weir_limit *negative_cache)
     return weir_limit_init(negative_cache, &params);
 }
 
-static uint64_t mix(uint64_t a, uint64_t b)
-{
-    a = (a ^ b) * UINT64_C(0x9e3779b97f4a7c15);
-    return a ^ a >> 29;
-}
-
 /* The entry of a denial: the counter's salt, varied by cost and limit. */
 static weir_limit entry_of(const struct weir__request_ctx *ctx, const struct weir__rule_eval *eval)
 {
     const weir_limit *limit = &eval->quota->limit;
     weir_limit entry = ctx->engine->negative_cache;
-    uint64_t apart = mix((uint64_t)eval->cost, (uint64_t)limit->cap);
-    apart = mix(apart, (uint64_t)limit->limit);
-    apart = mix(apart, (uint64_t)limit->window_us);
-    entry.salt ^= mix(apart, limit->salt);
+    const int64_t facts[] = {eval->cost, limit->cap, limit->limit, limit->window_us};
+    entry.salt ^= weir__hash_text((weir_text){(const char *)facts, sizeof facts}, limit->salt);
     return entry;
 }
 

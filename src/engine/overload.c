@@ -56,28 +56,19 @@ const struct weir__quota *weir__quota_effective(const weir *engine, const struct
 /* The highest priority of the enforced rules that apply; normal if none has one. */
 static enum weir_priority class_of(const struct weir__request_ctx *ctx)
 {
-    bool found = false;
-    enum weir_priority best = WEIR_NORMAL;
+    int best = WEIR__LOAD_CLASSES;
     for (size_t i = 0; i < ctx->count; i++) {
         const struct weir__rule_eval *eval = &ctx->evals[i];
-        if (!applies(eval) || !eval->rule || !eval->rule->overload.has_class)
-            continue;
-        best = found && best < eval->rule->overload.class ? best : eval->rule->overload.class;
-        found = true;
+        if (applies(eval) && eval->rule && eval->rule->overload.has_class && (int)eval->rule->overload.class < best)
+            best = (int)eval->rule->overload.class;
     }
-    return best;
+    return best < WEIR__LOAD_CLASSES ? (enum weir_priority)best : WEIR_NORMAL;
 }
 
 static bool keeps_reserve(const struct weir__request_ctx *ctx, const struct weir__rule_eval *eval)
 {
     return eval->rule && eval->rule->overload.reserve && ctx->priority != WEIR_CRITICAL && eval->quota &&
            eval->quota->kind == WEIR__LIMITED && eval->cost > 0;
-}
-
-static uint64_t mix(uint64_t a, uint64_t b)
-{
-    a = (a ^ b) * UINT64_C(0xd6e8feb86659fd93);
-    return (a ^ a >> 32) * UINT64_C(0xd6e8feb86659fd93);
 }
 
 /* Sets the share of such requests that is shed, and the random number of this one. */
@@ -102,7 +93,7 @@ static void draw(struct weir__request_ctx *ctx, const struct weir__load_view *vi
     ctx->shed = async->shed[ctx->priority];
     ctx->dice = async->dice;
     if (first->key_len)
-        ctx->dice = mix(ctx->dice, weir__hot_sampler_hash(ctx->engine->segment, first->key, first->key_len));
+        ctx->dice ^= weir__hot_sampler_hash(ctx->engine->segment, first->key, first->key_len);
 }
 
 void weir__overload_apply(struct weir__request_ctx *ctx, struct weir__quota *scaled)

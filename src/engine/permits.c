@@ -122,7 +122,9 @@ int weir_permits_release_begin(weir *engine, const weir_permits *permits, weir_a
 
 int weir_permits_release_finish(weir *engine, weir_permits *permits, weir_async *async)
 {
-    return is_good(engine, permits) && async ? run(engine, permits, WEIR__OP_REFUND, true, async) : WEIR_EINVAL;
+    if (!async)
+        return weir_permits_release(engine, permits);
+    return is_good(engine, permits) ? run(engine, permits, WEIR__OP_REFUND, true, async) : WEIR_EINVAL;
 }
 
 int weir_permits_renew_begin(weir *engine, const weir_permits *permits, bool in_flight, weir_async *async)
@@ -132,7 +134,9 @@ int weir_permits_renew_begin(weir *engine, const weir_permits *permits, bool in_
 
 int weir_permits_renew_finish(weir *engine, weir_permits *permits, bool in_flight, weir_async *async)
 {
-    return is_good(engine, permits) && async ? run(engine, permits, WEIR__OP_RENEW, in_flight, async) : WEIR_EINVAL;
+    if (!async)
+        return weir_permits_renew(engine, permits);
+    return is_good(engine, permits) ? run(engine, permits, WEIR__OP_RENEW, in_flight, async) : WEIR_EINVAL;
 }
 
 /* Adds them as takes that were not kept: weir_async_rollback refunds them. */

@@ -35,29 +35,10 @@ _Static_assert(LIST_MAX <= UINT16_MAX, "lengths have 16 bits");
 
 #define PUT(to, literal) ((char *)memcpy((to), (literal), sizeof(literal) - 1) + sizeof(literal) - 1)
 
-/* A number that several headers contain. */
-struct number_text {
-    char text[WEIR__DIGITS_MAX];
-    size_t len;
-};
-
-static void set_number(struct number_text *number, int64_t value)
+static char *put_number(char *to, int64_t number)
 {
-    number->len = (size_t)(weir__write_digits(number->text, (uint64_t)at_least(value, 0)) - number->text);
+    return weir__write_int(to, at_least(number, 0));
 }
-
-/* The buffer has room for the longest number, so a fixed length is copied. */
-static inline char *put_again(char *to, const struct number_text *number)
-{
-    memcpy(to, number->text, sizeof number->text);
-    return to + number->len;
-}
-
-/* A result, and its numbers as text. */
-struct context {
-    const weir_result *result;
-    struct number_text limit, remaining;
-};
 
 /* A structured field's string holds printable ASCII; names of rules may be anything else. */
 static char *put_name(char *to, const char *name)
@@ -80,7 +61,7 @@ static bool counts(const weir_outcome *outcome)
 }
 
 /* Adds one policy to the list that begins at `list`, unless it might not fit. */
-static char *put_policy(char *to, const char *list, const struct context *context, const weir_outcome *outcome)
+static char *put_policy(char *to, const char *list, const weir_outcome *outcome)
 {
     if (!counts(outcome) || (size_t)(to - list) > LIST_MAX - POLICY_ROOM)
         return to;
@@ -88,8 +69,7 @@ static char *put_policy(char *to, const char *list, const struct context *contex
         *to++ = ',';
     to = put_name(to, outcome->rule);
     to = PUT(to, ";q=");
-    to = outcome->effective_limit == context->result->decision.limit ? put_again(to, &context->limit)
-                                                                     : weir__write_int(to, outcome->effective_limit);
+    to = put_number(to, outcome->effective_limit);
     if (outcome->decision.reset_after_ns < 0) /* requests in flight have no window */
         return to;
     to = PUT(to, ";w=");
@@ -107,29 +87,28 @@ static bool is_unlisted(const weir_result *result, const weir_outcome *outcomes)
     return true;
 }
 
-static char *put_policies(char *to, const struct context *context, const weir_outcome *outcomes)
+static char *put_policies(char *to, const weir_result *result, const weir_outcome *outcomes)
 {
-    const weir_result *result = context->result;
     const char *list = to;
     if (!outcomes || is_unlisted(result, outcomes)) /* first: the list may not have room for all */
-        to = put_policy(to, list, context, &result->decided_by);
+        to = put_policy(to, list, &result->decided_by);
     for (size_t i = 0; outcomes && i < result->outcomes; i++)
-        to = put_policy(to, list, context, &outcomes[i]);
+        to = put_policy(to, list, &outcomes[i]);
     return to;
 }
 
-static char *put_ratelimit(char *to, const struct context *context)
+static char *put_ratelimit(char *to, const weir_result *result)
 {
-    const weir_decision *decision = &context->result->decision;
-    to = put_name(to, context->result->decided_by.rule);
+    const weir_decision *decision = &result->decision;
+    to = put_name(to, result->decided_by.rule);
     to = PUT(to, ";r=");
-    to = put_again(to, &context->remaining);
+    to = put_number(to, decision->remaining);
     /* t: of a denial, when the request would fit; otherwise when the counter has recovered, if that is known. */
     bool complete = weir_passes(decision) || decision->retry_after_ns < 0;
     if (complete && decision->reset_after_ns < 0)
         return to;
     to = PUT(to, ";t=");
-    return weir__write_int(to, complete ? weir__seconds_up(decision->reset_after_ns) : retry_seconds(context->result));
+    return weir__write_int(to, complete ? weir__seconds_up(decision->reset_after_ns) : retry_seconds(result));
 }
 
 size_t weir_result_header_values(const weir_result *result, const weir_outcome *outcomes, char values[WEIR_HEADER_ROOM],
@@ -139,28 +118,23 @@ size_t weir_result_header_values(const weir_result *result, const weir_outcome *
     bool denied = !weir_passes(decision),
          limited = counts(&result->decided_by) || result->decided_by.reason == WEIR_BY_BAN;
     int64_t retry = denied ? retry_seconds(result) : 0;
-    struct context context = {.result = result};
     char *to = values, *from = values;
 
     memset(lens, 0, WEIR_HEADER_COUNT * sizeof *lens);
-    if (limited) {
-        set_number(&context.limit, decision->limit);
-        set_number(&context.remaining, decision->remaining);
-    }
 #define VALUE(header, put) (from = to, to = (put), lens[WEIR_HEADER_##header] = (uint16_t)(to - from))
     if (limited && result->headers & WEIR_HEADERS_X_RATELIMIT) {
         int64_t reset = decision->reset_after_ns;
         reset += result->headers & WEIR_HEADERS_RESET_DELTA ? 0 : result->now.wall_ns;
-        VALUE(LIMIT, put_again(to, &context.limit));
-        VALUE(REMAINING, put_again(to, &context.remaining));
+        VALUE(LIMIT, put_number(to, decision->limit));
+        VALUE(REMAINING, put_number(to, decision->remaining));
         if (decision->reset_after_ns >= 0)
             VALUE(RESET, weir__write_int(to, weir__seconds_up(reset)));
         if (retry)
             VALUE(X_RETRY_AFTER, weir__write_int(to, retry));
     }
     if (limited && result->headers & WEIR_HEADERS_DRAFT) {
-        VALUE(POLICY, put_policies(to, &context, outcomes));
-        VALUE(RATELIMIT, put_ratelimit(to, &context));
+        VALUE(POLICY, put_policies(to, result, outcomes));
+        VALUE(RATELIMIT, put_ratelimit(to, result));
     }
     if (retry && result->headers & WEIR_HEADERS_RETRY_AFTER)
         VALUE(RETRY_AFTER, weir__write_int(to, retry));

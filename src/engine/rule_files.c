@@ -122,7 +122,8 @@ struct weir__fingerprint weir__sources_look(const char *path)
 struct reading {
     weir_diagnose *diagnose;
     void *context;
-    bool passing; /* as in struct weir__sources */
+    size_t bytes_max; /* of a file; 0: SOURCE_BYTES_MAX */
+    bool passing;     /* as in struct weir__sources */
 };
 
 static int report(const struct reading *r, const char *path, const char *format, const char *detail)
@@ -161,8 +162,12 @@ static int read_open(int file, const char *name, struct reading *r, struct weir_
     if (!S_ISREG(before.st_mode))
         return report(r, name, "cannot be read: %s",
                       S_ISDIR(before.st_mode) ? "it is a directory" : "it is neither a file nor a directory");
-    if (before.st_size > SOURCE_BYTES_MAX)
-        return report(r, name, "cannot be read: %s", "it is longer than 16 MiB");
+    size_t bytes_max = r->bytes_max ? r->bytes_max : SOURCE_BYTES_MAX;
+    if ((uintmax_t)before.st_size > bytes_max) {
+        char why[64];
+        snprintf(why, sizeof why, "it is longer than %zu MiB", bytes_max >> 20);
+        return report(r, name, "cannot be read: %s", why);
+    }
     size_t size = (size_t)before.st_size;
     char *text = malloc(size + 1), *copy = strdup(name);
     source->name = copy;
@@ -269,7 +274,7 @@ static int read_names(const char *path, const struct names *names, struct readin
 int weir__sources_read(const char *path, weir_diagnose *diagnose, void *context, struct weir__sources *sources)
 {
     struct names names = {0};
-    struct reading r = {diagnose, context, false};
+    struct reading r = {.diagnose = diagnose, .context = context};
     *sources = (struct weir__sources){0};
     int number = names_find(path, &names), error;
     if (number)
@@ -287,20 +292,197 @@ int weir__sources_read(const char *path, weir_diagnose *diagnose, void *context,
 void weir__sources_report_busy(const char *path, weir_diagnose *diagnose, void *context)
 {
     struct names names = {0};
-    struct reading r = {diagnose, context, false};
+    struct reading r = {.diagnose = diagnose, .context = context};
     if (names_find(path, &names) != 0 || report_unreachable(&names, &r) == WEIR_ERULESBUSY)
         report(&r, path, "%s", "cannot be read: it changes whenever it is read");
     names_free(&names);
 }
 
+/* While a file is being written, it is tried so often. */
+enum { TRIES = 50 };
+static const struct timespec retry_pause = {.tv_nsec = 10000000};
+
+int weir__sources_load(const char *path, weir_diagnose *diagnose, void *context, struct weir__sources *sources)
+{
+    int error = weir__sources_read(path, diagnose, context, sources);
+    for (int try = 1; try < TRIES && error == WEIR_ERULESBUSY; try++) {
+        nanosleep(&retry_pause, NULL);
+        error = weir__sources_read(path, diagnose, context, sources);
+    }
+    if (error == WEIR_ERULESBUSY)
+        weir__sources_report_busy(path, diagnose, context);
+    return error;
+}
+
+static void source_free(struct weir__source *source)
+{
+    free((void *)(uintptr_t)source->name);
+    free((void *)(uintptr_t)source->text.data);
+    *source = (struct weir__source){0};
+}
+
 void weir__sources_free(struct weir__sources *sources)
 {
-    for (size_t i = 0; i < sources->count; i++) {
-        free((void *)(uintptr_t)sources->list[i].name);
-        free((void *)(uintptr_t)sources->list[i].text.data);
-    }
+    for (size_t i = 0; i < sources->count; i++)
+        source_free(&sources->list[i]);
     free(sources->list);
     *sources = (struct weir__sources){0};
+}
+
+/* ---- Maps of attributes ---- */
+
+void weir__map_files_free(struct weir__map_files *files)
+{
+    for (size_t i = 0; i < files->count; i++) {
+        free(files->list[i].path);
+        free(files->list[i].header);
+        weir__map_release(files->list[i].map);
+    }
+    free(files->list);
+    files->list = NULL;
+    files->count = 0;
+}
+
+static uint64_t content_of(const struct weir__source *source)
+{
+    return weir__hash_text(source->text, 0) | 1;
+}
+
+/* True if the file, whose state is the same, may have changed within the resolution of its time, and has. */
+static bool has_new_content(struct weir__map_file *file, bool young)
+{
+    struct weir__source source = {0};
+    struct reading silent = {.bytes_max = WEIR__MAP_BYTES_MAX};
+    if (!file->print.young)
+        return false;
+    bool changed = read_file(file->path, &silent, &source) == 0 && content_of(&source) != file->print.content;
+    file->print.young = changed || young || silent.passing;
+    source_free(&source);
+    return changed;
+}
+
+bool weir__map_files_changed(struct weir__map_files *files, int64_t *age_ns)
+{
+    bool changed = false;
+    *age_ns = INT64_MAX;
+    for (size_t i = 0; i < files->count; i++) {
+        struct weir__map_file *file = &files->list[i];
+        struct weir__fingerprint now = fingerprint(&(struct names){&file->path, 1});
+        if (now.sum == file->print.sum && now.error == file->print.error && !has_new_content(file, now.young))
+            continue;
+        changed = true;
+        *age_ns = now.age_ns < *age_ns ? now.age_ns : *age_ns;
+    }
+    return changed;
+}
+
+/* The files of a load. */
+struct map_loading {
+    struct weir__map_files *known, fresh;
+};
+
+/* The diagnostics of reading a file are reported where the rules name it. */
+static void report_at_node(void *context, const weir_diagnostic *diagnostic)
+{
+    const struct weir__node *node = context;
+    weir__node_error(node, "%s %s", diagnostic->file, diagnostic->message);
+}
+
+/* The path that `node` gives, relative to its rule file, from malloc. NULL: it was reported, or there is no memory. */
+static char *map_path(const struct map_loading *loading, const struct weir__node *node)
+{
+    const char *rules = node->report->sources[node->place.source].name, *slash = strrchr(rules, '/');
+    bool absolute = node->text.data[0] == '/';
+    char *path = NULL;
+    if (!absolute && loading->known->text)
+        weir__node_error(node, "%s is relative to a rule file, and these rules are not in one: write the whole path",
+                         node->text.data);
+    else if (asprintf(&path, "%.*s%s", absolute || !slash ? 0 : (int)(slash + 1 - rules), rules, node->text.data) < 0)
+        path = NULL;
+    return path;
+}
+
+/* A new entry of the list. NULL: it was reported, or there is no memory. */
+static struct weir__map_file *map_file_add(struct map_loading *loading, const struct weir__node *node, weir_text from,
+                                           weir_text to)
+{
+    struct weir__map_files *fresh = &loading->fresh;
+    struct weir__map_file *list = realloc(fresh->list, (fresh->count + 1) * sizeof *list), *file;
+    if (!list)
+        return NULL;
+    fresh->list = list;
+    file = &list[fresh->count];
+    *file = (struct weir__map_file){.path = map_path(loading, node)};
+    if (!file->path)
+        return NULL;
+    fresh->count++;
+    if (asprintf(&file->header, "%.*s,%.*s", (int)from.len, from.data, (int)to.len, to.data) < 0)
+        file->header = NULL;
+    return file->header ? file : NULL;
+}
+
+static const struct weir__map_file *map_file_known(const struct weir__map_files *files, const struct weir__map_file *as)
+{
+    for (size_t i = 0; i < files->count; i++) {
+        const struct weir__map_file *file = &files->list[i];
+        if (file->map && strcmp(file->path, as->path) == 0 && strcmp(file->header, as->header) == 0)
+            return file;
+    }
+    return NULL;
+}
+
+/* Reads the file's text. False after an error, which was reported at `node`, or without memory. */
+static bool map_file_read(struct weir__map_file *file, const struct weir__node *node, bool patient,
+                          struct weir__source *source)
+{
+    struct reading r = {
+        .diagnose = report_at_node, .context = (void *)(uintptr_t)node, .bytes_max = WEIR__MAP_BYTES_MAX};
+    int error =
+        file->print.error ? report_unreadable(&r, file->path, file->print.error) : read_file(file->path, &r, source);
+    for (int try = 1; patient && try < TRIES && error == WEIR_ERULESBUSY; try++) {
+        source_free(source);
+        nanosleep(&retry_pause, NULL);
+        file->print = fingerprint(&(struct names){&file->path, 1});
+        error = read_file(file->path, &r, source);
+    }
+    if (error == WEIR_ERULESBUSY)
+        report(&r, file->path, "cannot be read: %s", "it was written meanwhile");
+    if (error) /* the next poll tries to read it if it may be readable by then */
+        file->print.young = r.passing;
+    else
+        file->print.content = content_of(source);
+    return !error;
+}
+
+/* As weir__surroundings.open_map. */
+static struct weir__map *open_map(void *context, const struct weir__node *node, weir_text from, weir_text to)
+{
+    struct map_loading *loading = context;
+    struct weir__source source = {0};
+    if (loading->known->skip)
+        return weir__map_none();
+    struct weir__map_file *file = map_file_add(loading, node, from, to);
+    if (!file)
+        return NULL;
+    file->print = fingerprint(&(struct names){&file->path, 1});
+    const struct weir__map_file *known = map_file_known(loading->known, file);
+    bool read = true;
+    if (known && known->print.sum == file->print.sum && !known->print.young && !file->print.error)
+        file->print = known->print;
+    else
+        read = map_file_read(file, node, loading->known->patient, &source);
+    if (read && known && known->print.content == file->print.content) {
+        file->map = weir__map_hold(known->map);
+    } else if (read) {
+        struct weir__diagnostics own = {.diagnose = node->report->diagnose,
+                                        .context = node->report->context,
+                                        .sources = &source,
+                                        .source_count = 1};
+        file->map = weir__map_read(&own, from, to);
+        node->report->errors += own.errors;
+    }
+    source_free(&source);
+    return file->map ? weir__map_hold(file->map) : NULL;
 }
 
 /* ---- Compiling ---- */
@@ -327,34 +509,41 @@ static void warn_of_storeless(const weir_rules *rules, struct weir__diagnostics 
 }
 
 int weir__load_sources(const struct weir__source *sources, size_t count, const struct weir__diagnostic_sink *sink,
-                       weir_rules **rules)
+                       struct weir__map_files *files, weir_rules **rules)
 {
-    struct weir__diagnostics report = {
-        .diagnose = sink->diagnose, .context = sink->context, .sources = sources, .source_count = count};
-    static const struct weir__surroundings around = {open_zone, weir_zone_close};
+    struct weir__diagnostics report = {.diagnose = sink->diagnose,
+                                       .context = sink->context,
+                                       .sources = sources,
+                                       .source_count = count,
+                                       .host = sink->host};
+    struct map_loading loading = {.known = files};
+    struct weir__surroundings around = {
+        .open_zone = open_zone, .close_zone = weir_zone_close, .open_map = files ? open_map : NULL, .files = &loading};
     int error = weir__rules_compile(&report, &around, rules);
     if (!error && sink->storeless)
         warn_of_storeless(*rules, &report);
+    if (files) {
+        weir__map_files_free(files);
+        files->list = loading.fresh.list;
+        files->count = loading.fresh.count;
+    }
     return error;
 }
 
-int weir__load_path(const char *path, const struct weir__diagnostic_sink *sink, struct weir__fingerprint *print,
-                    weir_rules **rules)
+int weir__load_path(const char *path, const struct weir__diagnostic_sink *sink, struct weir__map_files *files,
+                    struct weir__fingerprint *print, weir_rules **rules)
 {
-    enum { TRIES = 50 };
     struct weir__sources sources;
-    int error = weir__sources_read(path, sink->diagnose, sink->context, &sources);
-    for (int try = 1; try < TRIES && error == WEIR_ERULESBUSY; try++) {
-        nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
-        error = weir__sources_read(path, sink->diagnose, sink->context, &sources);
-    }
-    if (error == WEIR_ERULESBUSY)
-        weir__sources_report_busy(path, sink->diagnose, sink->context);
+    struct weir__map_files own = {0}, *used = files ? files : &own;
+    int error = weir__sources_load(path, sink->diagnose, sink->context, &sources);
     if (error)
         return error;
-    error = weir__load_sources(sources.list, sources.count, sink, rules);
+    used->patient = true;
+    error = weir__load_sources(sources.list, sources.count, sink, used, rules);
+    used->patient = false;
     if (print)
         *print = sources.fingerprint;
+    weir__map_files_free(&own);
     weir__sources_free(&sources);
     return error;
 }
@@ -363,14 +552,32 @@ int weir_rules_load(const char *path, weir_diagnose *diagnose, void *context, we
 {
     if (!path || !rules)
         return WEIR_EINVAL;
-    return weir__load_path(path, &(struct weir__diagnostic_sink){diagnose, context, false}, NULL, rules);
+    return weir__load_path(path, &(struct weir__diagnostic_sink){.diagnose = diagnose, .context = context}, NULL, NULL,
+                           rules);
+}
+
+static int parse(const char *name, weir_text text, const struct weir__diagnostic_sink *sink,
+                 struct weir__map_files *files, weir_rules **rules)
+{
+    if (!name || (!text.data && text.len) || !rules)
+        return WEIR_EINVAL;
+    struct weir__source source = {name, text};
+    return weir__load_sources(&source, 1, sink, files, rules);
 }
 
 int weir_rules_parse(const char *name, const char *text, size_t len, weir_diagnose *diagnose, void *context,
                      weir_rules **rules)
 {
-    if (!name || (!text && len) || !rules)
-        return WEIR_EINVAL;
-    struct weir__source source = {name, {text, len}};
-    return weir__load_sources(&source, 1, &(struct weir__diagnostic_sink){diagnose, context, false}, rules);
+    struct weir__map_files files = {.text = true};
+    struct weir__diagnostic_sink sink = {.diagnose = diagnose, .context = context};
+    int error = parse(name, (weir_text){text, len}, &sink, &files, rules);
+    weir__map_files_free(&files);
+    return error;
+}
+
+int weir__rules_parse_published(const char *name, const char *text, size_t len, weir_diagnose *diagnose, void *context,
+                                weir_rules **rules)
+{
+    struct weir__diagnostic_sink sink = {.diagnose = diagnose, .context = context};
+    return parse(name, (weir_text){text, len}, &sink, NULL, rules);
 }

@@ -57,8 +57,8 @@ void weir__report_without(const weir *engine, enum weir_severity severity, const
     char message[512], why[256];
     weir_diagnostic diagnostic = {.severity = severity, .file = file, .message = message};
     snprintf(message, sizeof message, "%s: %s", what, weir__mapped_why(file, error, why, sizeof why));
-    if (engine->diagnose)
-        engine->diagnose(engine->diagnose_context, &diagnostic);
+    if (engine->sink.diagnose)
+        engine->sink.diagnose(engine->sink.context, &diagnostic);
 }
 
 /*
@@ -77,11 +77,11 @@ static int open_ledger(weir *engine, struct weir__ruleset *ruleset, bool first)
         .bytes = engine->ledger_bytes ? engine->ledger_bytes : weir__delta_ledger_bytes(engine->segment->mapped.bytes),
         .mode = engine->ledger_mode,
         .owner = engine->segment->mapped.owner};
-    if (engine->ledger && !engine->deltas && (needed || first))
+    if (engine->ledger && !engine->deltas.ledger.entries && (needed || first))
         error = weir__delta_ledger_open(&where, &engine->deltas);
     if (error == WEIR_ENOTSEG) /* its text is about segments, and would have the user remove that one */
         error = WEIR_ELEDGER;
-    ruleset->deltas = needed ? engine->deltas : NULL;
+    ruleset->deltas = needed && engine->deltas.ledger.entries ? &engine->deltas : NULL;
     if (!error)
         return 0;
     bool fatal = first && needed;
@@ -122,19 +122,13 @@ static bool same_print(const struct weir__fingerprint *a, const struct weir__fin
     return a->sum == b->sum && a->error == b->error;
 }
 
-/* The same files, times and contents: two changes within the resolution of file times have the same time. */
-static bool same_content(const struct weir__fingerprint *a, const struct weir__fingerprint *b)
-{
-    return same_print(a, b) && a->content == b->content;
-}
-
 /* Reads the rule files. Returns 0, or an error, which is reported and counted once while it lasts. */
 static int read_sources(weir *engine, struct weir__sources *sources)
 {
-    weir_diagnose *diagnose = engine->unreadable ? NULL : engine->diagnose;
-    int error = weir__sources_read(engine->path, diagnose, engine->diagnose_context, sources);
+    weir_diagnose *diagnose = engine->unreadable ? NULL : engine->sink.diagnose;
+    int error = weir__sources_read(engine->path, diagnose, engine->sink.context, sources);
     if (error == WEIR_ERULESBUSY && ++engine->busy == BUSY_MAX) {
-        weir__sources_report_busy(engine->path, engine->diagnose, engine->diagnose_context);
+        weir__sources_report_busy(engine->path, engine->sink.diagnose, engine->sink.context);
         weir__count(&engine->reload_failures, 1);
     }
     if (error != WEIR_ERULESBUSY)
@@ -146,17 +140,11 @@ static int read_sources(weir *engine, struct weir__sources *sources)
     return error;
 }
 
-struct weir__diagnostic_sink weir__diagnostic_sink_of(const weir *engine)
-{
-    return (struct weir__diagnostic_sink){engine->diagnose, engine->diagnose_context, !engine->store};
-}
-
 /* Compiles the files that were read and activates the set. */
 static int load(weir *engine, const struct weir__sources *sources)
 {
     weir_rules *rules;
-    struct weir__diagnostic_sink sink = weir__diagnostic_sink_of(engine);
-    int error = weir__load_sources(sources->list, sources->count, &sink, &rules);
+    int error = weir__load_sources(sources->list, sources->count, &engine->sink, &engine->maps, &rules);
     if (error)
         return error;
     error = weir__rules_install(engine, rules, sources->fingerprint.checksum);
@@ -170,14 +158,17 @@ static int reload(weir *engine, bool wait_until_settled)
 {
     size_t still_used = free_unused(engine);
     weir__count(&engine->polls, 1);
-    if (engine->hot_sampler && weir__load64(&engine->polls) % SEEK_POLLS == 0)
+    if (engine->hot_sampler.mapped.memory && weir__load64(&engine->polls) % SEEK_POLLS == 0)
         weir__hot_sampler_seek(engine, (struct weir__ruleset *)(uintptr_t)weir__load64(&engine->hazards.current));
     struct weir__fingerprint print = weir__sources_look(engine->path);
-    if (same_print(&print, &engine->seen) && !engine->seen.young)
+    int64_t map_age_ns;
+    bool maps = weir__map_files_changed(&engine->maps, &map_age_ns);
+    if (same_print(&print, &engine->seen) && !engine->seen.young && !maps)
         return 0;
     if (still_used >= REPLACED_MAX)
         return WEIR_ERULESBUSY;
-    if (wait_until_settled && !print.error && print.age_ns >= 0 && print.age_ns < SETTLED_NS)
+    int64_t age_ns = print.error || map_age_ns < print.age_ns ? map_age_ns : print.age_ns;
+    if (wait_until_settled && age_ns >= 0 && age_ns < SETTLED_NS)
         return 0;
 
     struct weir__sources sources;
@@ -188,10 +179,13 @@ static int reload(weir *engine, bool wait_until_settled)
     }
     if (error)
         return error; /* `seen` is unchanged otherwise: the next poll tries again */
-    bool same = same_content(&sources.fingerprint, &engine->seen);
+    /* Contents, too: two changes within the resolution of file times have the same time. */
+    bool same =
+        same_print(&sources.fingerprint, &engine->seen) && !maps && sources.fingerprint.content == engine->seen.content;
     error = same ? 0 : load(engine, &sources);
-    if (error != WEIR_ENOMEM) /* the next poll may have more */
-        engine->seen = sources.fingerprint;
+    engine->seen = sources.fingerprint;
+    if (error == WEIR_ENOMEM)
+        engine->seen.sum = 0; /* the next poll tries again, and may have more */
     weir__sources_free(&sources);
     if (same || error == WEIR_ENOMEM)
         return error;

@@ -9,27 +9,26 @@
 
 /* ---- Consistency ---- */
 
-/* A concurrency limit cannot be eventual. Where a rule asks for that explicitly, loading has rejected it. */
-static enum weir__consistency fitting(const weir *engine, enum weir__consistency wanted, const weir_limit *limit)
-{
-    bool fits = !(limit->algorithm == WEIR_CONCURRENCY && wanted == WEIR__EVENTUAL);
-    return engine->store && fits ? wanted : WEIR__LOCAL;
-}
-
 static enum weir__consistency consistency_of(const weir *engine, const struct weir__rule *rule)
 {
-    enum weir__consistency wanted = rule->consistency_given ? rule->consistency : engine->default_consistency;
-    for (size_t i = 0; i < rule->quota_count; i++)
-        if (rule->quotas[i].kind == WEIR__LIMITED)
-            wanted = fitting(engine, wanted, &rule->quotas[i].limit);
-    return engine->store ? wanted : WEIR__LOCAL;
+    enum weir__consistency default_consistency = engine->default_consistency;
+    if (!engine->store)
+        return WEIR__LOCAL;
+    if (default_consistency == WEIR__PER_ALGORITHM && !engine->ledger)
+        default_consistency = WEIR__STRICT; /* without a ledger, eventual would be local */
+    return weir__rule_consistency(rule, default_consistency);
+}
+
+/* Limits that requests bring have no rule by which the agent could exchange them: they are never eventual. */
+static enum weir__consistency consistency_of_requests(const weir *engine)
+{
+    return engine->store && engine->default_consistency != WEIR__LOCAL ? WEIR__STRICT : WEIR__LOCAL;
 }
 
 enum weir__consistency weir__consistency_of(const weir *engine, const struct weir__ruleset *ruleset,
-                                            const struct weir__rule *rule, const weir_limit *limit)
+                                            const struct weir__rule *rule)
 {
-    return rule ? (enum weir__consistency)ruleset->consistency[rule->index]
-                : fitting(engine, engine->default_consistency, limit);
+    return rule ? (enum weir__consistency)ruleset->consistency[rule->index] : consistency_of_requests(engine);
 }
 
 bool weir__ruleset_is_strict(weir *engine)
@@ -62,15 +61,17 @@ struct weir__ruleset *weir__ruleset_make(weir *engine, weir_rules *rules)
     struct weir__ruleset *ruleset = calloc(1, sizeof *ruleset);
     if (!ruleset)
         return NULL;
-    ruleset->rule_stats = calloc(rules->count + 1, sizeof(struct weir__rule_stats *));
-    ruleset->consistency = calloc(rules->count + 1, 1);
-    if (engine->hot_sampler)
-        ruleset->hot = calloc(rules->count + 1, sizeof *ruleset->hot);
-    if (!ruleset->rule_stats || !ruleset->consistency || (engine->hot_sampler && !ruleset->hot)) {
+    struct weir__arena *memory = &ruleset->arena;
+    ruleset->rule_stats = weir__arena_array(memory, rules->count, sizeof(struct weir__rule_stats *));
+    ruleset->consistency = weir__arena_array(memory, rules->count, sizeof *ruleset->consistency);
+    ruleset->plan = weir__arena_array(memory, rules->count, sizeof(struct weir__rule_plan *));
+    if (engine->hot_sampler.mapped.memory)
+        ruleset->hot = weir__arena_array(memory, rules->count, sizeof *ruleset->hot);
+    if (memory->failed) {
         weir__ruleset_free(ruleset);
         return NULL;
     }
-    ruleset->strict = engine->store && engine->default_consistency == WEIR__STRICT && rules->domains;
+    ruleset->strict = rules->domains && consistency_of_requests(engine) == WEIR__STRICT;
     for (size_t i = 0; i < rules->count; i++) {
         bool writable = !engine->segment->mapped.read_only;
         struct weir__rule_stats *stats_of_rule =
@@ -79,8 +80,11 @@ struct weir__ruleset *weir__ruleset_make(weir *engine, weir_rules *rules)
         ruleset->consistency[i] = (uint8_t)consistency_of(engine, rules->rules[i]);
         ruleset->strict |= ruleset->consistency[i] == WEIR__STRICT;
     }
+    if (!weir__rule_plans_make(ruleset, rules, engine->segment->mapped.read_only)) {
+        weir__ruleset_free(ruleset);
+        return NULL;
+    }
     ruleset->rules = rules; /* last: until here they belong to the caller */
-    weir__rule_plans_make(ruleset, engine->segment->mapped.read_only);
     if (ruleset->hot)
         weir__hot_sampler_seek(engine, ruleset);
     return ruleset;
@@ -90,10 +94,7 @@ void weir__ruleset_free(struct weir__ruleset *ruleset)
 {
     if (!ruleset)
         return;
-    weir__arena_free(&ruleset->plans_arena);
-    free(ruleset->rule_stats);
-    free(ruleset->hot);
-    free(ruleset->consistency);
+    weir__arena_free(&ruleset->arena);
     weir_rules_free(ruleset->rules);
     free(ruleset);
 }

@@ -41,9 +41,10 @@ static int format(void *memory, uint64_t bytes, const void *options)
     return error ? error : weir__segment_format(memory, &plan);
 }
 
-static int check(void *memory, uint64_t bytes)
+static int check(void *memory, uint64_t bytes, const void *options)
 {
     struct weir__table unused;
+    (void)options;
     return weir__segment_attach(memory, bytes, &unused);
 }
 

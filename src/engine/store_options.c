@@ -1,5 +1,6 @@
 /* Parsing of the store's URL and options. */
 #include "engine/store_options.h"
+#include "base/buffer.h"
 #include "base/duration.h"
 #include "base/text.h"
 
@@ -56,28 +57,26 @@ static const struct option {
     int64_t bound; /* DURATION: the least, in microseconds; TEXT: the field's size; BOOL: the value that sets it */
 } known_options[] = {
 #define FIELD(field) offsetof(struct weir__store_options, field)
-#define TEXT_FIELD(field)                                                                                              \
-    {                                                                                                                  \
-#field, TEXT, FIELD(field), sizeof((struct weir__store_options *)0)->field                                     \
-    }
+#define SIZE(field)  sizeof(((struct weir__store_options *)0)->field)
     {"deadline", DURATION, FIELD(deadline_us), 100},
     {"connect_timeout", DURATION, FIELD(connect_us), 1000},
     {"sync_interval", DURATION, FIELD(sync_interval_us), 1000},
     {"retry_min", DURATION, FIELD(retry_min_us), 1000},
     {"retry_max", DURATION, FIELD(retry_max_us), 1000},
+    {"heartbeat", DURATION, FIELD(heartbeat_us), 1000},
     {"breaker_failures", COUNT, FIELD(breaker_failures), 0},
     {"hash_keys", BOOL, FIELD(hash_keys), true},
     {"verify", BOOL, FIELD(no_verify), false},
-    {"prefix", PREFIX, FIELD(prefix), sizeof((struct weir__store_options *)0)->prefix},
-    TEXT_FIELD(ca),
-    TEXT_FIELD(certificate),
-    TEXT_FIELD(key),
-    TEXT_FIELD(server_name),
-    TEXT_FIELD(user),
-    TEXT_FIELD(password),
-    TEXT_FIELD(sentinel_user),
-    TEXT_FIELD(sentinel_password),
-#undef TEXT_FIELD
+    {"prefix", PREFIX, FIELD(prefix), SIZE(prefix)},
+    {"ca", TEXT, FIELD(ca), SIZE(ca)},
+    {"certificate", TEXT, FIELD(certificate), SIZE(certificate)},
+    {"key", TEXT, FIELD(key), SIZE(key)},
+    {"server_name", TEXT, FIELD(server_name), SIZE(server_name)},
+    {"user", TEXT, FIELD(user), SIZE(user)},
+    {"password", TEXT, FIELD(password), SIZE(password)},
+    {"sentinel_user", TEXT, FIELD(sentinel_user), SIZE(sentinel_user)},
+    {"sentinel_password", TEXT, FIELD(sentinel_password), SIZE(sentinel_password)},
+#undef SIZE
 #undef FIELD
 };
 
@@ -314,7 +313,8 @@ int weir__store_parse(const char *url, struct weir__store_options *options, char
                                             .sync_interval_us = 50000,
                                             .breaker_failures = 5,
                                             .retry_min_us = 50000,
-                                            .retry_max_us = 1000000};
+                                            .retry_max_us = 1000000,
+                                            .heartbeat_us = 5000000};
     int error = read_scheme(&p);
     if (!error && !options->unix_socket)
         error = read_login(&p);
@@ -330,30 +330,24 @@ int weir__store_parse(const char *url, struct weir__store_options *options, char
 void weir__store_shown(const struct weir__store_options *options, char *to, size_t size)
 {
     static const char *const kinds[] = {"", "+sentinel", "+cluster"};
-    size_t len = 0;
-    if (size == 0)
-        return;
-    to[0] = '\0';
-#define SHOW(...)                                                                                                      \
-    do {                                                                                                               \
-        int added_ = snprintf(to + len, size - len, __VA_ARGS__);                                                      \
-        len = added_ < 0 || (size_t)added_ >= size - len ? size - 1 : len + (size_t)added_;                            \
-    } while (0)
-    SHOW("redis%s%s://", options->tls ? "s" : "", options->unix_socket ? "+unix" : kinds[options->kind]);
+    struct weir__buffer shown = {0};
+    weir__buffer_printf(&shown, "redis%s%s://", options->tls ? "s" : "",
+                        options->unix_socket ? "+unix" : kinds[options->kind]);
     if (options->user[0])
-        SHOW("%s@", options->user);
+        weir__buffer_printf(&shown, "%s@", options->user);
     for (size_t i = 0; i < options->seed_count; i++) {
         const struct weir__store_host *host = &options->seeds[i];
         bool address = strchr(host->name, ':') != NULL;
         if (options->unix_socket)
-            SHOW("%s", host->name);
+            weir__buffer_printf(&shown, "%s", host->name);
         else
-            SHOW("%s%s%s%s:%u", i > 0 ? "," : "", address ? "[" : "", host->name, address ? "]" : "",
-                 (unsigned)host->port);
+            weir__buffer_printf(&shown, "%s%s%s%s:%u", i > 0 ? "," : "", address ? "[" : "", host->name,
+                                address ? "]" : "", (unsigned)host->port);
     }
     if (options->kind == WEIR__SENTINEL)
-        SHOW("/%s", options->master);
+        weir__buffer_printf(&shown, "/%s", options->master);
     if (options->database > 0)
-        SHOW("%s%d", options->unix_socket ? "?database=" : "/", options->database);
-#undef SHOW
+        weir__buffer_printf(&shown, "%s%d", options->unix_socket ? "?database=" : "/", options->database);
+    snprintf(to, size, "%s", shown.failed ? "" : shown.data);
+    weir__buffer_free(&shown);
 }

@@ -34,6 +34,7 @@ struct weir__store_options {
     int64_t sync_interval_us;           /* between two sync rounds (50 ms) */
     unsigned breaker_failures;          /* in a row, that open the circuit breaker (5) */
     int64_t retry_min_us, retry_max_us; /* interval of probes (50 ms to 1 s, with jitter) */
+    int64_t heartbeat_us;               /* without a reply for so long, a driver's timer checks the server (5 s) */
 };
 
 /*
@@ -45,8 +46,8 @@ struct weir__store_options {
 int weir__store_parse(const char *url, struct weir__store_options *options, char *why, size_t why_size);
 /*
  * Sets one option by name (deadline, connect_timeout, sync_interval, prefix, hash_keys, ca, certificate, key,
- * server_name, verify, user, password, sentinel_user, sentinel_password, breaker_failures, retry_min, retry_max) from
- * text; durations as "20ms", "1s". Returns as weir__store_parse.
+ * server_name, verify, user, password, sentinel_user, sentinel_password, breaker_failures, retry_min, retry_max,
+ * heartbeat) from text; durations as "20ms", "1s". Returns as weir__store_parse.
  */
 int weir__store_option(struct weir__store_options *options, const char *name, const char *value, char *why,
                        size_t why_size);

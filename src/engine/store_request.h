@@ -65,7 +65,7 @@ struct weir__store_op {
     /* The reply. EXCHANGE: decision.remaining is what remains for all hosts. */
     weir_decision decision;
     bool taken; /* units were taken, and can be refunded */
-    bool keep;  /* in: not to be refunded; see weir__store_request_abandon */
+    bool keep;  /* not to be refunded: the request was allowed, or weir__store_request_abandon has set it */
     /*
      * EXCHANGE of fixed windows: by the server's clock the host's window is over (-1) or has not begun (1); nothing was
      * taken.
@@ -84,7 +84,8 @@ struct weir__store_op {
      */
     int error;
 
-    uint64_t tag; /* for the caller */
+    uint64_t tag; /* for the caller, as `read` */
+    bool read;    /* the reply was used for a check */
     uint32_t row; /* for the client: where the command has the parameters of `limit` */
     uint16_t name_len;
     char name[WEIR__STORE_NAME_MAX + 1];

@@ -15,7 +15,7 @@ void weir__strict_mark(struct weir__request_ctx *ctx)
     for (size_t i = 0; i < ctx->count; i++) {
         struct weir__rule_eval *eval = &ctx->evals[i];
         eval->strict = eval->quota && !eval->replaced &&
-                       weir__consistency_of(ctx->engine, ctx->ruleset, eval->rule, &eval->quota->limit) == WEIR__STRICT;
+                       weir__consistency_of(ctx->engine, ctx->ruleset, eval->rule) == WEIR__STRICT;
         eval->reply = NULL;
         eval->skipped = eval->skipped_in_prepare = eval->keeps_units = false;
         ctx->strict += eval->strict;
@@ -146,10 +146,10 @@ int weir__strict_reply(const struct weir__request_ctx *ctx, weir_async *async, c
         return WEIR_ESTOREBREAKER;
     describe(ctx, eval, &like);
     like.kind = kind;
-    const struct weir__store_op *reply = weir__async_find(async, &like);
+    struct weir__store_op *reply = weir__async_find(async, &like);
     if (!reply)
         return WEIR_ESTOREBREAKER;
-    weir__async_keep(async, reply);
+    reply->keep = true;
     int error = weir__async_error(async, reply);
     if (!error)
         *decision = reply->decision;
@@ -356,7 +356,7 @@ void weir__strict_keep(struct weir__request_ctx *ctx)
             continue;
         }
         if (eval->shadow ? eval->keeps_units : !denied) {
-            weir__async_keep(ctx->async, eval->reply);
+            eval->reply->keep = true;
             if (weir__is_flight(eval->quota))
                 weir__remote_permit_add(ctx->permits, eval->reply);
             continue;

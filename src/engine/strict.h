@@ -15,13 +15,10 @@
 
 /* ---- Asynchronous checks (async.c): the store ops of one or more checks in one request, see <weir/store.h> ---- */
 
-enum weir__op_outcome { WEIR__OP_UNREAD, WEIR__OP_READ, WEIR__OP_KEPT };
-
 struct weir_async {
     weir *engine;
     struct weir__store_request request;
     struct weir__store_request back; /* refunds, in the memory of the request, which is complete by then */
-    uint8_t *outcome;                /* by op, enum weir__op_outcome */
     uint32_t capacity;               /* of ops and of groups */
     uint32_t next; /* index at which the search for the next reply starts: checks come in the order of preparation */
     uint64_t dice; /* random number of the preparation, which also decides whether the check is shed; 0: not drawn */
@@ -37,8 +34,6 @@ struct weir__store_op *weir__async_add(weir_async *async, bool new_group, bool a
 struct weir__store_op *weir__async_find(weir_async *async, const struct weir__store_op *like);
 /* The error of the op or of its group; 0: it has a reply. */
 int weir__async_error(const weir_async *async, const struct weir__store_op *of);
-/* The units that the op took are not refunded. */
-void weir__async_keep(weir_async *async, const struct weir__store_op *of);
 
 /* ---- The connection pool (connection_pool.c), for callers that block instead of running an event loop ---- */
 

@@ -92,9 +92,8 @@ static int take(const struct weir__request_ctx *ctx, struct weir__rule_eval *eva
     return error == WEIR_EFULL ? take_stand_in(ctx, eval, made) : error;
 }
 
-/* Refunds a take, to the counter that it took from. */
-static __attribute__((noinline)) int roll_back(const struct weir__request_ctx *ctx, struct weir__rule_eval *eval,
-                                               weir_decision *made)
+__attribute__((noinline)) int weir__eval_roll_back(const struct weir__request_ctx *ctx, struct weir__rule_eval *eval,
+                                                   weir_decision *made)
 {
     int error = WEIR_EBUSY;
     weir_limit limit = eval->store_error == WEIR_EFULL ? stand_in(ctx, eval) : eval->quota->limit;
@@ -114,7 +113,7 @@ int weir__eval_operate(const struct weir__request_ctx *ctx, struct weir__rule_ev
     int64_t before = refunds ? weir__delta_ledger_before(ctx, eval) : 0;
     int error = what == WEIR__PEEK    ? weir_peek(segment, limit, eval->key, eval->key_len, eval->cost, ctx->now, made)
                 : what == WEIR__ADMIT ? take(ctx, eval, made)
-                : what == WEIR__ROLL_BACK ? roll_back(ctx, eval, made)
+                : what == WEIR__ROLL_BACK ? weir__eval_roll_back(ctx, eval, made)
                 : what == WEIR__RESET     ? weir_reset(segment, limit, eval->key, eval->key_len, ctx->now)
                 : eval->cost < 0 ? weir_refund(segment, limit, eval->key, eval->key_len, -eval->cost, ctx->now, made)
                                  : weir_charge(segment, limit, eval->key, eval->key_len, eval->cost, ctx->now, made);
@@ -320,21 +319,19 @@ static void decide_enforced(struct weir__request_ctx *ctx, struct weir__rule_eva
         refund_all(ctx);
 }
 
-/* The one rule that denies, if all other enforced ones pass; *several if there are more. */
-static const struct weir__rule *only_denier(const struct weir__request_ctx *ctx, bool *several)
+/* The one rule that denies, if all other enforced ones pass; NULL: there is none, or there are more. */
+static const struct weir__rule *only_denier(const struct weir__request_ctx *ctx)
 {
-    const struct weir__rule *denier = NULL;
-    bool found = false;
-    *several = false;
+    const struct weir__rule_eval *denier = NULL;
     for (size_t i = 0; i < ctx->count; i++) {
         const struct weir__rule_eval *eval = &ctx->evals[i];
         if (!weir__eval_enforced(eval) || eval->quota_mode || !weir__eval_denies(eval))
             continue;
-        *several |= found;
-        found = true;
-        denier = eval->rule;
+        if (denier)
+            return NULL;
+        denier = eval;
     }
-    return denier;
+    return denier ? denier->rule : NULL;
 }
 
 /*
@@ -343,14 +340,13 @@ static const struct weir__rule *only_denier(const struct weir__request_ctx *ctx,
  */
 static void decide_shadows(struct weir__request_ctx *ctx)
 {
-    bool several, was_denied = weir__request_denied(ctx);
-    const struct weir__rule *denier = only_denier(ctx, &several);
+    bool was_denied = weir__request_denied(ctx);
+    const struct weir__rule *denier = only_denier(ctx);
     for (size_t i = 0; i < ctx->count; i++) {
         struct weir__rule_eval *eval = &ctx->evals[i];
         if (!eval->shadow || !has_counter(eval))
             continue;
-        bool passes =
-            !was_denied || (!several && denier && eval->rule && weir__text_equal(denier->name, eval->rule->name));
+        bool passes = !was_denied || (denier && eval->rule && weir__text_equal(denier->name, eval->rule->name));
         if (eval->strict)
             weir__strict_shadow(ctx, eval, passes);
         if (counts_here(eval))
@@ -453,9 +449,8 @@ __attribute__((hot)) static void count_eval(const struct weir__request_ctx *ctx,
     weir__hot_sampler_add(ctx, eval, weir__load64(sum));
 }
 
-static void count(const struct weir__request_ctx *ctx)
+static void count(const struct weir__request_ctx *ctx, bool denied)
 {
-    bool denied = weir__request_denied(ctx);
     for (size_t i = 0; i < ctx->count; i++)
         count_eval(ctx, &ctx->evals[i], denied);
 }
@@ -486,25 +481,6 @@ static void decide(struct weir__request_ctx *ctx, struct weir__rule_eval *only, 
         weir__strict_keep(ctx);
 }
 
-/* The common case of the slow path: one rule, with a counter in the segment. */
-static bool is_simple(const struct weir__request_ctx *ctx)
-{
-    const struct weir__rule_eval *eval = ctx->evals;
-    return ctx->count == 1 && weir__eval_enforced(eval) && eval->quota && eval->quota->kind == WEIR__LIMITED &&
-           eval->cost > 0 && !eval->quota_mode && !ctx->dry_run && !ctx->ruleset->strict && !ctx->load_aware &&
-           !ctx->engine->segment->mapped.read_only && !weir__delta_ledger_unavailable(ctx->ruleset, eval->rule);
-}
-
-static __attribute__((noinline)) const struct weir__rule_eval *decide_simple(const struct weir__request_ctx *ctx)
-{
-    struct weir__rule_eval *eval = ctx->evals;
-    weir__eval_decide(ctx, eval, WEIR__ADMIT);
-    if (ctx->charge_denied && weir__eval_denies(eval))
-        charge_denied(ctx);
-    count_eval(ctx, eval, weir__eval_denies(eval));
-    return eval;
-}
-
 /* The fast path: every rule allows the request, and each counter is in one slot. False: nothing is taken. */
 static inline bool decide_fast(const struct weir__request_ctx *ctx)
 {
@@ -523,7 +499,6 @@ static inline bool decide_fast(const struct weir__request_ctx *ctx)
     return true;
 }
 
-/* The slow path of several rules, or of one that is not only a counter in the segment. */
 static __attribute__((noinline)) const struct weir__rule_eval *decide_slow(struct weir__request_ctx *ctx)
 {
     struct weir__rule_eval *only = NULL;
@@ -544,7 +519,7 @@ static __attribute__((noinline)) const struct weir__rule_eval *decide_slow(struc
     }
     if (ctx->load_aware && weir__overload_must_shed(ctx)) {
         const struct weir__rule_eval *by = weir__overload_shed(ctx);
-        count(ctx);
+        count(ctx, true);
         return by;
     }
     struct weir__pooled_connection *pooled = NULL;
@@ -554,9 +529,10 @@ static __attribute__((noinline)) const struct weir__rule_eval *decide_slow(struc
     weir__connection_pool_release(pooled);
     if (ctx->load_aware)
         weir__overload_mark_shed(ctx);
+    bool denied = weir__request_denied(ctx);
     if (!ctx->dry_run)
-        count(ctx);
-    return choose(ctx, weir__request_denied(ctx));
+        count(ctx, denied);
+    return choose(ctx, denied);
 }
 
 __attribute__((hot)) const struct weir__rule_eval *weir__evaluate(struct weir__request_ctx *ctx)
@@ -564,5 +540,5 @@ __attribute__((hot)) const struct weir__rule_eval *weir__evaluate(struct weir__r
     if (ctx->fast && decide_fast(ctx))
         return ctx->count == 1 ? ctx->evals : choose(ctx, false);
     ctx->fast = false;
-    return is_simple(ctx) ? decide_simple(ctx) : decide_slow(ctx);
+    return decide_slow(ctx);
 }

@@ -1,11 +1,15 @@
-/* Takes of the fast path: counters of one slot each, in place and with enough left. Everything else is left untouched.
+/*
+ * The fast path of a decision: counters of one slot each, in place and with enough left. Everything else is left
+ * untouched, and takes the slow path (take_all.c).
+ *
+ * check.c finds out whether a request is eligible (the plans of its rules), weir__evaluate in take_all.c tries this
+ * path first, table/fast_path.h decides one token bucket, and fast_result.c formats the result.
  */
 #include "engine/evaluation.h"
 #include "table/hash.h"
 #include "table/fast_path.h"
 
-#define SWAP_TRIES     8 /* of an entry that other requests keep changing */
-#define ROLLBACK_TRIES 8
+#define SWAP_TRIES 8 /* of an entry that other requests keep changing */
 
 struct fast_take {
     weir__cell *slot;
@@ -44,14 +48,10 @@ __attribute__((noinline)) static bool swap_again(const struct weir__op *op, cons
 /* The first `count` evals have taken, and another one cannot. */
 static __attribute__((noinline)) void roll_back(const struct weir__request_ctx *ctx, size_t count)
 {
+    weir_decision unused;
     for (size_t i = 0; i < count; i++) {
-        const struct weir__rule_eval *eval = &ctx->evals[i];
-        weir_decision unused;
-        int error = WEIR_EBUSY;
-        for (int left = ROLLBACK_TRIES; left > 0 && error == WEIR_EBUSY; left--)
-            error = weir_refund(ctx->engine->segment, &eval->quota->limit, eval->key, eval->key_len, eval->cost,
-                                ctx->now, &unused);
-        weir__count(&weir__rule_stats_on(ctx->ruleset, eval->rule, ctx->cpu)->rolled_back, 1);
+        (void)weir__eval_roll_back(ctx, &ctx->evals[i], &unused);
+        weir__count(&weir__rule_stats_on(ctx->ruleset, ctx->evals[i].rule, ctx->cpu)->rolled_back, 1);
     }
 }
 

@@ -11,14 +11,11 @@
 #include "base/text.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <time.h>
-#include <unistd.h>
 
 /* Years for which the rule is written out. The first one matters only to files that are nothing but a rule. */
 #define RULE_YEAR_FIRST  1900
@@ -50,7 +47,7 @@ struct date {
 
 struct zone_rule {
     int32_t std_s, dst_s; /* offsets: east of UTC is positive here, not as in the text */
-    bool has_dst;
+    bool given, has_dst;
     struct date start, end; /* of dst */
 };
 
@@ -118,7 +115,7 @@ static bool read_date(const char **at, struct date *date)
  */
 static bool read_rule(const char *text, struct zone_rule *rule)
 {
-    *rule = (struct zone_rule){.has_dst = false};
+    *rule = (struct zone_rule){.given = true};
     if (!skip_name(&text) || !read_time(&text, 24, &rule->std_s))
         return false;
     rule->std_s = -rule->std_s;
@@ -250,8 +247,8 @@ static bool check_block(const struct block *block)
     return true;
 }
 
-/* Reads newline, rule, newline; *found is false if the rule is empty. */
-static bool read_footer(const unsigned char *bytes, size_t len, struct zone_rule *rule, bool *found)
+/* Reads newline, rule, newline; the rule may be empty. */
+static bool read_footer(const unsigned char *bytes, size_t len, struct zone_rule *rule)
 {
     char text[RULE_LEN_MAX + 1];
     const unsigned char *end = len && bytes[0] == '\n' ? memchr(bytes + 1, '\n', len - 1) : NULL;
@@ -260,16 +257,13 @@ static bool read_footer(const unsigned char *bytes, size_t len, struct zone_rule
         return false;
     memcpy(text, bytes + 1, rule_len);
     text[rule_len] = 0;
-    *found = rule_len > 0;
-    return !*found || read_rule(text, rule);
+    return !rule_len || read_rule(text, rule);
 }
 
 /* Reads the block to use, and the rule if there is one; false if anything is malformed. */
-static bool read_bytes(const unsigned char *bytes, size_t len, struct block *block, struct zone_rule *rule,
-                       bool *has_rule)
+static bool read_bytes(const unsigned char *bytes, size_t len, struct block *block, struct zone_rule *rule)
 {
     const unsigned char *head = bytes;
-    *has_rule = false;
     if (!read_block(&bytes, &len, 4, block))
         return false;
     unsigned char version = head[4];
@@ -277,7 +271,7 @@ static bool read_bytes(const unsigned char *bytes, size_t len, struct block *blo
         return check_block(block);
     head = bytes;
     return version >= '2' && version <= '4' && read_block(&bytes, &len, 8, block) && head[4] == version &&
-           check_block(block) && read_footer(bytes, len, rule, has_rule);
+           check_block(block) && read_footer(bytes, len, rule);
 }
 
 /* Drops transitions that change nothing, and of two at the same moment the first. */
@@ -293,11 +287,11 @@ static void drop_idle(weir_zone *zone)
     zone->count = count;
 }
 
-/* Fills a zone that has room for all transitions of the block and RULE_TRANSITIONS more. A NULL rule is none. */
+/* Fills a zone that has room for all transitions of the block and RULE_TRANSITIONS more. */
 static void fill(weir_zone *zone, const struct block *block, const struct zone_rule *rule)
 {
     /* Without transitions the rule applies to all times; otherwise to those after the last one. */
-    bool only_rule = rule && block->transition_count == 0;
+    bool only_rule = rule->given && block->transition_count == 0;
     zone->offset_s = only_rule ? rule->std_s : block_offset(block, 0);
     for (uint32_t i = 0; i < block->transition_count; i++) {
         int64_t at_s = block_time(block, i);
@@ -307,7 +301,7 @@ static void fill(weir_zone *zone, const struct block *block, const struct zone_r
         else if (at_s <= TRANSITION_MAX_S)
             zone->transition[zone->count++] = (struct weir__zone_transition){at_s, offset_s};
     }
-    if (rule)
+    if (rule->given)
         add_rule(zone, rule, only_rule ? INT64_MIN : block_time(block, block->transition_count - 1));
     drop_idle(zone);
 }
@@ -326,48 +320,27 @@ static int make_zone(size_t transitions, weir_zone **out)
 int weir__zone_parse(const unsigned char *bytes, size_t len, weir_zone **out)
 {
     struct block block;
-    struct zone_rule rule;
-    bool has_rule;
+    struct zone_rule rule = {.given = false};
     /* The bound on the length is what keeps the number of transitions in an int32_t. */
-    if (len > FILE_MAX || !read_bytes(bytes, len, &block, &rule, &has_rule))
+    if (len > FILE_MAX || !read_bytes(bytes, len, &block, &rule))
         return WEIR_EZONE;
     int error = make_zone(block.transition_count + RULE_TRANSITIONS, out);
     if (!error)
-        fill(*out, &block, has_rule ? &rule : NULL);
+        fill(*out, &block, &rule);
     return error;
 }
 
 /* ---- The database ---- */
 
-/* Opens the file of a zone. Returns its descriptor, or -1. */
-static int open_file(const char *name)
+/* Writes the path of a zone's file. False: the name is not that of a zone. */
+static bool find_file(const char *name, char path[PATH_MAX])
 {
     const char *dir = getenv("TZDIR");
-    char path[PATH_MAX];
     /* Only names inside the database: the name of a zone must not select any other file of the system. */
     size_t name_len = name ? strnlen(name, NAME_LEN_MAX + 1) : 0;
     if (!name_len || name_len > NAME_LEN_MAX || name[0] == '/' || strstr(name, ".."))
-        return -1;
-    int len = snprintf(path, sizeof path, "%s/%s", dir && dir[0] ? dir : "/usr/share/zoneinfo", name);
-    /* Non-blocking: it may be a pipe. */
-    return len < 0 || (size_t)len >= sizeof path
-               ? -1
-               : (int)TEMP_FAILURE_RETRY(open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK));
-}
-
-/* Makes a zone of an open file. Returns as weir__zone_parse does. */
-static int parse_file(int fd, weir_zone **zone)
-{
-    struct stat about;
-    if (fstat(fd, &about) != 0 || !S_ISREG(about.st_mode) || about.st_size < HEADER_LEN || about.st_size > FILE_MAX)
-        return WEIR_EZONE;
-    unsigned char *bytes = malloc((size_t)about.st_size);
-    if (!bytes)
-        return WEIR_ENOMEM;
-    ssize_t len = weir__read_fully(fd, bytes, (size_t)about.st_size);
-    int error = len < 0 ? WEIR_EZONE : weir__zone_parse(bytes, (size_t)len, zone);
-    free(bytes);
-    return error;
+        return false;
+    return snprintf(path, PATH_MAX, "%s/%s", dir && dir[0] ? dir : "/usr/share/zoneinfo", name) < PATH_MAX;
 }
 
 /*
@@ -380,11 +353,14 @@ int weir_zone_open(const char *name, weir_zone **zone)
         return WEIR_EINVAL;
     if (name && strcmp(name, "UTC") == 0)
         return make_zone(0, zone);
-    int fd = open_file(name);
-    if (fd < 0)
-        return WEIR_EZONE;
-    int error = parse_file(fd, zone);
-    close(fd);
+    char path[PATH_MAX];
+    size_t len;
+    errno = 0; /* stays so if the file is too long or not regular */
+    char *bytes = find_file(name, path) ? weir__file_read_short(path, FILE_MAX, &len) : NULL;
+    if (!bytes)
+        return errno == ENOMEM ? WEIR_ENOMEM : WEIR_EZONE;
+    int error = weir__zone_parse((const unsigned char *)bytes, len, zone);
+    free(bytes);
     return error;
 }
 

@@ -44,6 +44,8 @@ static const struct {
 #define ELASTIC_RETURN 0.02 /* level/s: how fast the level of elastic limits falls */
 #define SHED_CLASSES   3.0  /* classes: low, normal, high */
 
+#define SOJOURN_MIN_S 0.001 /* resolution of nginx's clock: a mean below it is none */
+
 /* ---- Level ---- */
 
 static void level_step(struct weir__controller *controller, double smooth_s, double elapsed_s)
@@ -81,7 +83,11 @@ static bool backlog_shrinks(struct weir__controller *controller, double signal, 
                             double elapsed_s)
 {
     bool signal_falls = falls(&controller->signal_mean, signal, smooth_s, elapsed_s) && controller->signal_mean > 1;
-    return falls(&controller->sojourn_mean, sojourn_s, smooth_s, elapsed_s) || signal_falls;
+    /* A cut empties the queue, and then the sojourn time is unknown: 0. Its mean forgets the backlog in some seconds.
+     */
+    bool sojourn_falls =
+        falls(&controller->sojourn_mean, sojourn_s, smooth_s, elapsed_s) && controller->sojourn_mean > SOJOURN_MIN_S;
+    return sojourn_falls || signal_falls;
 }
 
 static void integral_step(struct weir__controller *controller, double set_point, bool shrinks, double elapsed_s)

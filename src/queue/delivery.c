@@ -232,6 +232,4 @@ void weir__delivery_received(struct weir__delivery *delivery, CURLM *multi, CURL
     else
         snprintf(delivery->why, sizeof delivery->why, "no reply: %.200s",
                  *delivery->error ? delivery->error : curl_easy_strerror(code));
-    curl_slist_free_all(delivery->headers);
-    delivery->headers = NULL;
 }

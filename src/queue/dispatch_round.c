@@ -92,7 +92,6 @@ static void requeue(struct weir__dispatcher *dispatcher, struct weir__delivery *
                     const char *why)
 {
     delivery->end.due_ms = due_ms;
-    delivery->end.attempt_counts = false;
     delivery->end.status = delivery->item.last_status;
     snprintf(delivery->why, sizeof delivery->why, "%s", why);
     end(dispatcher, delivery, WEIR__ENDED_RETRY);
@@ -195,16 +194,15 @@ static void take_from_limit(struct weir__dispatcher *dispatcher, struct weir__de
 {
     const struct weir__deferred *item = &delivery->item;
     int64_t now = weir__dispatcher_clock_ms(), until = weir__rule_breaker_until(&dispatcher->breakers, item->rule, now);
+    char tier[WEIR__TIER_MAX + 1];
     weir_taken what = {.rule = item->rule.data,
                        .key = item->key.data,
                        .key_len = item->key.len,
+                       .tier = weir__deferred_tier(item, tier),
                        .others = weir__deferred_others(item)};
-    char tier[WEIR__TIER_MAX + 1];
     weir_outcome outcome;
     uint64_t group = weir__retry_aside_group(item->rule, item->key, what.others);
     const struct weir__aside_group *aside = aside_of(dispatcher, group);
-    delivery->end.aside = 0;
-    (void)!weir__deferred_tier(item, tier, &what.tier);
     if (!weir__delivery_is_sendable(item)) {
         dead_letter(dispatcher, delivery, "invalid method or target");
         return;
@@ -265,19 +263,21 @@ static int claimed(void *context, const struct weir__deferred *item)
         else if (strcmp(delivery->item.ticket, item->ticket) == 0)
             return 0;
     }
-    return unused && weir__delivery_copy(unused, item) ? 0 : 1; /* out of memory: the claim expires */
+    if (unused && !weir__delivery_copy(unused, item))
+        requeue(dispatcher, unused, weir__dispatcher_clock_ms() + WEIR__DISPATCHER_SECOND_MS, "out of memory");
+    return 0;
 }
 
 void weir__dispatcher_claim(struct weir__dispatcher *dispatcher, int64_t now)
 {
-    struct weir__claim_budget budget = {.fair = true};
+    struct weir__claim_request wanted = {
+        .now_ms = now, .claim_ms = dispatcher->to.timeout_ms + CLAIM_MORE_MS, .fair = true};
     for (size_t i = 0; i < WEIR__DISPATCHER_DELIVERIES; i++)
-        budget.free += dispatcher->delivery[i].state == WEIR__DELIVERY_FREE;
+        wanted.free += dispatcher->delivery[i].state == WEIR__DELIVERY_FREE;
     dispatcher->next_claim_ms = now + (dispatcher->waiting ? WEIR__DISPATCHER_BUSY_MS : WEIR__DISPATCHER_IDLE_MS);
-    if (!budget.free)
+    if (!wanted.free)
         return;
-    int count = weir__queue_claim(dispatcher->queue, now, dispatcher->to.timeout_ms + CLAIM_MORE_MS, &budget, claimed,
-                                  dispatcher);
+    int count = weir__queue_claim(dispatcher->queue, &wanted, claimed, dispatcher);
     weir__dispatcher_report(dispatcher, count < 0 ? count : 0, weir__queue_why(dispatcher->queue));
     dispatcher->counts.active = count >= 0;
     dispatcher->counts.standby = count == WEIR__QUEUE_STANDBY;

@@ -52,19 +52,6 @@ struct gauge_text {
     int64_t now_ms, waiting;
 };
 
-static void add_label(struct weir__buffer *to, weir_text rule)
-{
-    for (size_t i = 0; i < rule.len; i++) {
-        char c = rule.data[i];
-        if (c == '\\' || c == '"')
-            weir__buffer_add(to, "\\", 1);
-        if (c == '\n')
-            weir__buffer_add(to, "\\n", 2);
-        else if (c)
-            weir__buffer_add(to, &c, 1);
-    }
-}
-
 static int add_rule(void *context, const struct weir__queue_stats *stats)
 {
     static const char *const names[GAUGES] = {"waiting", "under_way", "dead", "bytes", "oldest_seconds"};
@@ -72,11 +59,10 @@ static int add_rule(void *context, const struct weir__queue_stats *stats)
     int64_t oldest = stats->oldest_ms ? text->now_ms - stats->oldest_ms : 0;
     const int64_t values[GAUGES] = {stats->waiting, stats->under_way, stats->dead, stats->bytes,
                                     oldest < 0 ? 0 : oldest / 1000};
-    for (int i = 0; i < GAUGES; i++) {
-        weir__buffer_printf(&text->to[i], "weir_queue_%s{rule=\"", names[i]);
-        add_label(&text->to[i], stats->rule);
-        weir__buffer_printf(&text->to[i], "\"} %" PRId64 "\n", values[i]);
-    }
+    char rule[2 * WEIR_NAME_MAX + 1];
+    weir__escape_label(stats->rule, rule, sizeof rule);
+    for (int i = 0; i < GAUGES; i++)
+        weir__buffer_printf(&text->to[i], "weir_queue_%s{rule=\"%s\"} %" PRId64 "\n", names[i], rule, values[i]);
     text->waiting += stats->waiting;
     return 0;
 }
@@ -159,10 +145,8 @@ static void open_queue(struct weir__dispatcher *dispatcher)
     int error = takes_lock(dispatcher) ? weir__queue_open_configured(dispatcher->config, dispatcher->name,
                                                                      dispatcher->log, &dispatcher->queue, why)
                                        : WEIR__QUEUE_STANDBY;
-    if (!error)
-        return;
-    dispatcher->queue = NULL;
-    weir__dispatcher_report(dispatcher, error, why);
+    if (error)
+        weir__dispatcher_report(dispatcher, error, why);
 }
 
 /* Closes a queue whose file was removed. Deliveries in progress continue; the new queue does not know them. */
@@ -182,15 +166,13 @@ static void every_second(struct weir__dispatcher *dispatcher, int64_t now)
         now > dispatcher->next_second_ms - 2 * WEIR__DISPATCHER_SECOND_MS)
         return;
     dispatcher->next_second_ms = now + WEIR__DISPATCHER_SECOND_MS;
-    if (!dispatcher->queue) {
+    if (!dispatcher->queue)
         open_queue(dispatcher);
-        if (!dispatcher->queue)
-            return;
-    }
+    if (!dispatcher->queue)
+        return;
     weir__dispatcher_commit(dispatcher);
-    if (!dispatcher->counts
-             .standby && /* one clock is enough: a standby agent with a wrong one must not expire requests */
-        weir__queue_expire(dispatcher->queue, now) == WEIR__QUEUE_REMOVED)
+    /* One clock is enough: a standby agent with a wrong one must not expire requests. */
+    if (!dispatcher->counts.standby && weir__queue_expire(dispatcher->queue, now) == WEIR__QUEUE_REMOVED)
         weir__dispatcher_report(dispatcher, WEIR__QUEUE_REMOVED, weir__queue_why(dispatcher->queue));
     write_metrics(dispatcher, now);
     if (dispatcher->dead_unlogged)
@@ -203,10 +185,9 @@ static void every_second(struct weir__dispatcher *dispatcher, int64_t now)
 
 static void wait_until(struct weir__dispatcher *dispatcher, int64_t until)
 {
-    int64_t now = weir__dispatcher_clock_ms(), ms = until - now;
-    int woken;
+    int64_t ms = until - weir__dispatcher_clock_ms();
     ms = ms < 0 ? 0 : ms > WEIR__DISPATCHER_IDLE_MS ? WEIR__DISPATCHER_IDLE_MS : ms;
-    (void)curl_multi_poll(dispatcher->multi, NULL, 0, (int)ms, &woken);
+    (void)curl_multi_poll(dispatcher->multi, NULL, 0, (int)ms, NULL);
 }
 
 /* Waits for deliveries in progress, then requeues the rest: the upstream may have processed those. */
@@ -237,13 +218,12 @@ static void *run(void *context)
         if (dispatcher->next_claim_ms >
             now + WEIR__DISPATCHER_IDLE_MS + WEIR__DISPATCHER_STANDBY_MS) /* the clock was set back */
             dispatcher->next_claim_ms = now;
-        if (dispatcher->queue && dispatcher->to.url && now >= dispatcher->next_claim_ms)
+        bool claims = dispatcher->queue && dispatcher->to.url;
+        if (claims && now >= dispatcher->next_claim_ms)
             weir__dispatcher_claim(dispatcher, now);
         int64_t next = weir__dispatcher_poll_timers(dispatcher, weir__dispatcher_clock_ms());
         weir__dispatcher_receive(dispatcher);
-        wait_until(dispatcher, dispatcher->queue && dispatcher->to.url && dispatcher->next_claim_ms < next
-                                   ? dispatcher->next_claim_ms
-                                   : next);
+        wait_until(dispatcher, claims && dispatcher->next_claim_ms < next ? dispatcher->next_claim_ms : next);
     }
     finish(dispatcher);
     return NULL;

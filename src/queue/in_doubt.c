@@ -5,7 +5,6 @@ struct weir__in_doubt weir__in_doubt_puts = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static void remove_at(struct weir__in_doubt *all, size_t at)
 {
-    all->open -= all->list[at].until_ms == 0;
     all->count--;
     memmove(&all->list[at], &all->list[at + 1], (all->count - at) * sizeof all->list[0]);
 }
@@ -36,7 +35,6 @@ void weir__in_doubt_add(struct weir__in_doubt *all, const char *ticket, int64_t 
     struct weir__in_doubt_put *one = &all->list[all->count++];
     memcpy(one->ticket, ticket, sizeof one->ticket);
     one->until_ms = 0;
-    all->open++;
     pthread_mutex_unlock(&all->lock);
 }
 
@@ -52,10 +50,8 @@ void weir__in_doubt_resolve(struct weir__in_doubt *all, const char *ticket, int6
 {
     pthread_mutex_lock(&all->lock);
     struct weir__in_doubt_put *one = find(all, ticket);
-    if (one && !one->until_ms) {
+    if (one && !one->until_ms)
         one->until_ms = now_ms + WEIR__IN_DOUBT_LATE_MS;
-        all->open--;
-    }
     pthread_mutex_unlock(&all->lock);
 }
 
@@ -64,7 +60,7 @@ size_t weir__in_doubt_pending(struct weir__in_doubt *all, size_t skip, char (*ti
 {
     size_t found = 0;
     pthread_mutex_lock(&all->lock);
-    for (size_t i = 0; i < all->count && all->open > 0 && found < max; i++) {
+    for (size_t i = 0; i < all->count && found < max; i++) {
         if (all->list[i].until_ms)
             continue;
         if (skip > 0)

@@ -37,7 +37,7 @@ struct weir__ingest {
     size_t bytes;       /* of their memory; the listener's thread alone uses it */
 };
 
-enum exchange_state { EXCHANGE_NEW, EXCHANGE_READING, EXCHANGE_WAITING, EXCHANGE_DONE };
+enum exchange_state { EXCHANGE_REFUSED, EXCHANGE_READING, EXCHANGE_WAITING, EXCHANGE_DONE };
 
 /* One HTTP exchange. */
 struct exchange {
@@ -45,8 +45,7 @@ struct exchange {
     struct weir__ingest *ingest;
     struct MHD_Connection *connection;
     enum exchange_state state;
-    char path[96]; /* of the request line */
-    char *room;    /* texts of the item; its method and target are libmicrohttpd's, until the end of the request */
+    char *room; /* texts of the item; its method and target are libmicrohttpd's, until the end of the request */
     char *body;
     size_t body_len, body_size;
     size_t charged; /* bytes, of ingest->bytes */
@@ -86,13 +85,13 @@ static enum MHD_Result refuse(struct MHD_Connection *connection, unsigned status
 
 static enum MHD_Result respond_put(const struct exchange *exchange)
 {
-    const char *ticket = exchange->job.item.ticket;
+    const char *ticket = exchange->job.put.item.ticket;
     char body[160], location[64];
     const char *wait = header(exchange, weir__ingest_field_names[WEIR__INGEST_RETRY_AFTER]);
     const char *headers[] = {"Location", location, "Retry-After", wait && *wait ? wait : "1", NULL};
-    if (exchange->job.error)
+    if (exchange->job.put.error)
         return refuse(exchange->connection, MHD_HTTP_SERVICE_UNAVAILABLE, "not_enqueued",
-                      weir__queue_strerror(exchange->job.error));
+                      weir__queue_strerror(exchange->job.put.error));
     snprintf(location, sizeof location, "/.weir/tickets/%s", ticket);
     snprintf(body, sizeof body, "{\"ticket\":\"%s\",\"status\":\"%s\"}\n", ticket, location);
     return respond(exchange->connection, MHD_HTTP_ACCEPTED, body, headers);
@@ -103,13 +102,13 @@ static enum MHD_Result respond_ticket(const struct exchange *exchange)
     static const char *const may[] = {"Retry-After", "1", NULL};
     const struct weir__ingest_job *job = &exchange->job;
     char body[WEIR__TICKET_JSON_MAX + 1];
-    if (job->error == WEIR__QUEUE_GONE)
-        return refuse(exchange->connection, MHD_HTTP_NOT_FOUND, "not_found", weir__queue_strerror(job->error));
-    if (job->error && (job->error != WEIR__QUEUE_STATE || !job->json[0]))
+    if (job->put.error == WEIR__QUEUE_GONE)
+        return refuse(exchange->connection, MHD_HTTP_NOT_FOUND, "not_found", weir__queue_strerror(job->put.error));
+    if (job->put.error && (job->put.error != WEIR__QUEUE_STATE || !job->json[0]))
         return respond(exchange->connection, MHD_HTTP_SERVICE_UNAVAILABLE,
                        "{\"error\":\"unavailable\",\"message\":\"The queue is unavailable.\"}\n", may);
     snprintf(body, sizeof body, "%s\n", job->json);
-    return respond(exchange->connection, job->error ? MHD_HTTP_CONFLICT : MHD_HTTP_OK, body, NULL);
+    return respond(exchange->connection, job->put.error ? MHD_HTTP_CONFLICT : MHD_HTTP_OK, body, NULL);
 }
 
 /* ---- Requests ---- */
@@ -170,12 +169,12 @@ static enum MHD_Result begin_put(struct exchange *exchange)
     const char *wrong = lines.too_many
                             ? "too many headers"
                             : weir__ingest_read_request(&exchange->ingest->config->queue, fields, lines.line,
-                                                        lines.count, &job->item, &job->bounds, &exchange->room);
+                                                        lines.count, &job->put.item, &job->put.bounds, &exchange->room);
     if (wrong)
         return refuse(exchange->connection, MHD_HTTP_BAD_REQUEST, "bad_request", wrong);
     if (!body_size(exchange, &exchange->body_size))
         return refuse(exchange->connection, MHD_HTTP_CONTENT_TOO_LARGE, "too_large", "the body is too long");
-    if (!charge(exchange, exchange->body_size + (size_t)weir__deferred_bytes(&job->item)) ||
+    if (!charge(exchange, exchange->body_size + (size_t)weir__deferred_bytes(&job->put.item)) ||
         (exchange->body_size && !(exchange->body = malloc(exchange->body_size))))
         return refuse(exchange->connection, MHD_HTTP_SERVICE_UNAVAILABLE, "busy", "too many requests at once");
     exchange->state = EXCHANGE_READING;
@@ -193,18 +192,18 @@ static enum MHD_Result begin_ticket(struct exchange *exchange, const char *metho
                        "{\"error\":\"method_not_allowed\",\"message\":\"Use GET to read it, DELETE to cancel it.\"}\n",
                        may);
     exchange->job.kind = reads ? WEIR__JOB_FIND : WEIR__JOB_CANCEL;
-    memcpy(exchange->job.item.ticket, ticket, WEIR__TICKET_LEN + 1);
+    memcpy(exchange->job.put.item.ticket, ticket, WEIR__TICKET_LEN + 1);
     exchange->state = EXCHANGE_READING;
     return MHD_YES;
 }
 
-static enum MHD_Result begin(struct exchange *exchange, const char *method)
+static enum MHD_Result begin(struct exchange *exchange, const char *path, const char *method)
 {
     static const char tickets[] = "/tickets/";
-    if (strcmp(exchange->path, "/accept") == 0 && strcmp(method, "POST") == 0)
+    if (strcmp(path, "/accept") == 0 && strcmp(method, "POST") == 0)
         return begin_put(exchange);
-    if (strncmp(exchange->path, tickets, sizeof tickets - 1) == 0)
-        return begin_ticket(exchange, method, exchange->path + sizeof tickets - 1);
+    if (strncmp(path, tickets, sizeof tickets - 1) == 0)
+        return begin_ticket(exchange, method, path + sizeof tickets - 1);
     return refuse(exchange->connection, MHD_HTTP_NOT_FOUND, "not_found", "no such path");
 }
 
@@ -227,11 +226,11 @@ static enum MHD_Result submit_job(struct exchange *exchange)
     const union MHD_ConnectionInfo *info =
         MHD_get_connection_info(exchange->connection, MHD_CONNECTION_INFO_CONNECTION_FD);
     job->fd = info ? info->connect_fd : -1;
-    job->item.body = (weir_text){exchange->body, exchange->body_len};
+    job->put.item.body = (weir_text){exchange->body, exchange->body_len};
     exchange->state = EXCHANGE_WAITING;
     MHD_suspend_connection(exchange->connection);
     if (!weir__committer_add(exchange->ingest->committer, job)) {
-        job->error = WEIR__QUEUE_BUSY;
+        job->put.error = WEIR__QUEUE_BUSY;
         done(job);
     }
     return MHD_YES;
@@ -240,16 +239,19 @@ static enum MHD_Result submit_job(struct exchange *exchange)
 static enum MHD_Result handle(void *context, struct MHD_Connection *connection, const char *url, const char *method,
                               const char *version, const char *data, size_t *len, void **state)
 {
+    struct weir__ingest *ingest = context;
     struct exchange *exchange = *state;
-    (void)context;
-    (void)url;
     (void)version;
-    if (!exchange)
-        return MHD_NO; /* out of memory */
-    exchange->connection = connection;
+    if (!exchange) { /* the header is complete */
+        *state = exchange = calloc(1, sizeof *exchange);
+        if (!exchange)
+            return MHD_NO;
+        exchange->ingest = ingest;
+        exchange->connection = connection;
+        weir__add64(&ingest->exchanges, 1);
+        return begin(exchange, url, method);
+    }
     switch (exchange->state) {
-    case EXCHANGE_NEW:
-        return begin(exchange, method);
     case EXCHANGE_READING:
         if (!*len)
             return submit_job(exchange);
@@ -264,21 +266,6 @@ static enum MHD_Result handle(void *context, struct MHD_Connection *connection, 
     default:
         return MHD_NO;
     }
-}
-
-/* ---- Begin and end of an exchange ---- */
-
-static void *on_request_line(void *context, const char *target, struct MHD_Connection *connection)
-{
-    struct weir__ingest *ingest = context;
-    struct exchange *exchange = calloc(1, sizeof *exchange);
-    (void)connection;
-    if (!exchange)
-        return NULL;
-    exchange->ingest = ingest;
-    snprintf(exchange->path, sizeof exchange->path, "%s", target);
-    weir__add64(&ingest->exchanges, 1);
-    return exchange;
 }
 
 static void on_completed(void *context, struct MHD_Connection *connection, void **state,
@@ -371,8 +358,7 @@ static struct MHD_Daemon *listen_on(struct weir__ingest *ingest, int socket)
     return MHD_start_daemon(MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME, 0, NULL, NULL, handle, ingest,
                             MHD_OPTION_LISTEN_SOCKET, socket, MHD_OPTION_CONNECTION_LIMIT, (unsigned)CONNECTIONS,
                             MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)HEADER_BYTES, MHD_OPTION_CONNECTION_TIMEOUT,
-                            (unsigned)IDLE_S, MHD_OPTION_URI_LOG_CALLBACK, on_request_line, ingest,
-                            MHD_OPTION_NOTIFY_COMPLETED, on_completed, ingest, MHD_OPTION_END);
+                            (unsigned)IDLE_S, MHD_OPTION_NOTIFY_COMPLETED, on_completed, ingest, MHD_OPTION_END);
 }
 
 struct weir__ingest *weir__ingest_start(const struct weir__config *config, const struct weir__logger *log,

@@ -13,7 +13,6 @@
 #include <stdlib.h>
 
 enum {
-    PUTS_MAX = 1024,      /* of one transaction */
     TICKET_JOBS_MAX = 64, /* between two transactions */
     WAITING_MAX = 8192,
     OPEN_AGAIN_MS = 1000,
@@ -40,11 +39,8 @@ struct weir__committer {
     int last_error;            /* logged; 0: the queue works */
     int64_t refused_ms;        /* of the last log line about refused requests */
     bool in_doubt;             /* some puts are in doubt: to be cancelled */
-    /* The transaction. */
-    size_t count;
-    struct weir__deferred items[PUTS_MAX];
-    struct weir__queue_bounds bounds[PUTS_MAX];
-    int errors[PUTS_MAX];
+    struct weir__queue_put *transaction[WEIR__QUEUE_PUT_MAX];
+    size_t transaction_count;
 
     pthread_mutex_t lock;
     pthread_cond_t more;
@@ -134,11 +130,10 @@ static bool is_disconnected(const struct weir__ingest_job *job)
     return poll(&client, 1, 0) > 0;
 }
 
-static int put_items(struct weir__committer *committer, struct weir__ingest_job *unused)
+static int put_transaction(struct weir__committer *committer, struct weir__ingest_job *unused)
 {
     (void)unused;
-    int error =
-        weir__queue_put(committer->queue, committer->items, committer->bounds, committer->errors, committer->count);
+    int error = weir__queue_put(committer->queue, committer->transaction, committer->transaction_count);
     if (error != WEIR__QUEUE_REMOVED)
         log_state(committer, error, weir__queue_why(committer->queue));
     return error;
@@ -148,25 +143,20 @@ static int put_items(struct weir__committer *committer, struct weir__ingest_job 
 static void put_all(struct weir__committer *committer, struct weir__ingest_job **jobs, size_t count)
 {
     size_t accepted = 0;
-    int refused = 0, at = 0;
-    committer->count = 0;
+    int refused = 0;
+    committer->transaction_count = 0;
     for (size_t i = 0; i < count; i++) {
-        jobs[i]->error = is_disconnected(jobs[i]) ? WEIR__QUEUE_GONE : 0;
-        if (jobs[i]->error)
-            continue;
-        committer->items[committer->count] = jobs[i]->item;
-        committer->bounds[committer->count++] = jobs[i]->bounds;
+        jobs[i]->put.error = is_disconnected(jobs[i]) ? WEIR__QUEUE_GONE : 0;
+        if (!jobs[i]->put.error)
+            committer->transaction[committer->transaction_count++] = &jobs[i]->put;
     }
-    int error = committer->count ? call_queue(committer, put_items, NULL) : 0;
-    for (size_t i = 0; i < count; i++) {
-        struct weir__ingest_job *job = jobs[i];
-        if (job->error)
-            continue;
-        job->error = error ? error : committer->errors[at];
-        memcpy(job->item.ticket, committer->items[at++].ticket, sizeof job->item.ticket);
-        accepted += job->error == 0;
-        committer->in_doubt |= job->error == WEIR__QUEUE_UNKNOWN;
-        refused = job->error ? job->error : refused;
+    int error = committer->transaction_count ? call_queue(committer, put_transaction, NULL) : 0;
+    for (size_t i = 0; i < committer->transaction_count; i++) {
+        struct weir__queue_put *put = committer->transaction[i];
+        put->error = error ? error : put->error;
+        accepted += put->error == 0;
+        committer->in_doubt |= put->error == WEIR__QUEUE_UNKNOWN;
+        refused = put->error ? put->error : refused;
     }
     log_refused(committer, error ? 0 : refused);
     weir__dispatcher_ingested(committer->dispatcher, accepted, count - accepted);
@@ -174,8 +164,8 @@ static void put_all(struct weir__committer *committer, struct weir__ingest_job *
 
 static int run_ticket(struct weir__committer *committer, struct weir__ingest_job *job)
 {
-    const char *ticket = job->item.ticket;
-    int error = job->kind == WEIR__JOB_CANCEL ? weir__queue_cancel(committer->queue, ticket) : 0;
+    const char *ticket = job->put.item.ticket;
+    int error = job->kind == WEIR__JOB_CANCEL ? weir__queue_change(committer->queue, ticket, WEIR__ENDED_CANCELLED) : 0;
     if (!error || error == WEIR__QUEUE_STATE) {
         int found = weir__queue_find(committer->queue, ticket, weir__ticket_json, job->json);
         error = error ? error : found;
@@ -186,7 +176,7 @@ static int run_ticket(struct weir__committer *committer, struct weir__ingest_job
 static void *run(void *context)
 {
     struct weir__committer *committer = context;
-    struct weir__ingest_job *puts[PUTS_MAX], *ticket_jobs[TICKET_JOBS_MAX];
+    struct weir__ingest_job *puts[WEIR__QUEUE_PUT_MAX], *ticket_jobs[TICKET_JOBS_MAX];
     (void)!open_queue(committer); /* so that the first request finds it open */
     for (;;) {
         /* Waits for jobs, at most IN_DOUBT_MS if a put is in doubt. */
@@ -196,7 +186,7 @@ static void *run(void *context)
         while (!committer->puts.count && !committer->ticket_jobs.count && !committer->ending && !late)
             late = committer->in_doubt ? pthread_cond_timedwait(&committer->more, &committer->lock, &until)
                                        : pthread_cond_wait(&committer->more, &committer->lock);
-        size_t put_count = take(&committer->puts, puts, PUTS_MAX);
+        size_t put_count = take(&committer->puts, puts, WEIR__QUEUE_PUT_MAX);
         size_t ticket_count = take(&committer->ticket_jobs, ticket_jobs, TICKET_JOBS_MAX);
         pthread_mutex_unlock(&committer->lock);
         if (!put_count && !ticket_count && !late)
@@ -206,7 +196,7 @@ static void *run(void *context)
         for (size_t i = 0; i < put_count; i++)
             committer->done(puts[i]); /* its owner may free it at once */
         for (size_t i = 0; i < ticket_count; i++) {
-            ticket_jobs[i]->error = call_queue(committer, run_ticket, ticket_jobs[i]);
+            ticket_jobs[i]->put.error = call_queue(committer, run_ticket, ticket_jobs[i]);
             committer->done(ticket_jobs[i]);
         }
         if (committer->in_doubt && committer->queue)
@@ -216,17 +206,11 @@ static void *run(void *context)
 
 /* ---- A ticket as JSON ---- */
 
-/* The reason up to its first colon: what follows may name internal addresses, which are for operators. */
-static weir_text what_of(weir_text why)
-{
-    const char *more = why.len ? memchr(why.data, ':', why.len) : NULL;
-    return (weir_text){why.data, more ? (size_t)(more - why.data) : why.len};
-}
-
 int weir__ticket_json(void *room, const struct weir__deferred *item)
 {
     bool over = item->state != WEIR__WAITING && item->state != WEIR__UNDER_WAY;
-    weir_text why = what_of(item->why);
+    /* The reason up to its first colon: what follows may name internal addresses, which are for operators. */
+    weir_text rest = item->why, why = weir__text_cut(&rest, ':');
     json_t *object =
         json_pack("{s:s, s:s, s:o*, s:o*, s:o*, s:o*, s:i, s:o*, s:o*}", "ticket", item->ticket, "state",
                   weir__deferred_state_name(item->state), "rule", json_stringn(item->rule.data, item->rule.len),

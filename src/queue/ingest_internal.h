@@ -30,8 +30,8 @@ enum weir__ingest_field {
 extern const char *const weir__ingest_field_names[WEIR__INGEST_COUNT];
 
 #define WEIR__TIER_MAX 256
-/* The tier of a deferred request, which its stored headers begin with (X-Weir-Tier); false: none. */
-bool weir__deferred_tier(const struct weir__deferred *item, char room[WEIR__TIER_MAX + 1], weir_text *tier);
+/* The tier of a deferred request, which its stored headers begin with (X-Weir-Tier); empty: none. */
+weir_text weir__deferred_tier(const struct weir__deferred *item, char room[WEIR__TIER_MAX + 1]);
 /* The other rules that limit it (weir_taken.others), in the next line (X-Weir-Others); empty: none. */
 weir_text weir__deferred_others(const struct weir__deferred *item);
 
@@ -68,10 +68,8 @@ enum weir__ingest_job_kind { WEIR__JOB_PUT, WEIR__JOB_FIND, WEIR__JOB_CANCEL };
 /* A call of the queue. Owned by the committer from weir__committer_add until `done`. */
 struct weir__ingest_job {
     enum weir__ingest_job_kind kind;
-    struct weir__deferred item; /* of a put; else its ticket alone */
-    struct weir__queue_bounds bounds;
+    struct weir__queue_put put;       /* else its ticket and error alone */
     int fd;                           /* the client's connection; -1: unknown */
-    int error;                        /* out: the queue's */
     char json[WEIR__TICKET_JSON_MAX]; /* out, of a find, or a cancel that came too late: the ticket; "": none */
 };
 

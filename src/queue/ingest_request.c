@@ -98,23 +98,12 @@ static bool is_target(weir_text text)
     return text.len > 0 && text.data[0] == '/';
 }
 
-/* Cuts the text before the next separator off *rest. Without one *rest becomes {NULL, 0}. */
-static weir_text cut_off(weir_text *rest, char separator)
-{
-    const char *end = rest->len ? memchr(rest->data, separator, rest->len) : NULL;
-    weir_text cut = {rest->data, end ? (size_t)(end - rest->data) : rest->len};
-    *rest = end ? (weir_text){end + 1, rest->len - cut.len - 1} : (weir_text){NULL, 0};
-    return cut;
-}
-
 /* "max,max_bytes,max_age_ms" */
 static bool read_bounds(weir_text text, struct weir__queue_bounds *bounds)
 {
-    int64_t *to[] = {&bounds->max, &bounds->max_bytes, &bounds->max_age_ms};
-    for (size_t i = 0; i < sizeof to / sizeof *to; i++)
-        if (!weir__parse_int(cut_off(&text, ','), to[i]) || *to[i] < 0)
-            return false;
-    return !text.data;
+    return weir__parse_int(weir__text_cut(&text, ','), &bounds->max) && bounds->max >= 0 &&
+           weir__parse_int(weir__text_cut(&text, ','), &bounds->max_bytes) && bounds->max_bytes >= 0 &&
+           weir__parse_int(text, &bounds->max_age_ms) && bounds->max_age_ms >= 0;
 }
 
 static void put_line(weir_text name, weir_text value, char **at)
@@ -136,9 +125,9 @@ struct key_line {
 static bool read_key_line(weir_text fields, struct key_line *line)
 {
     weir_text rest = fields;
-    *line = (struct key_line){.key = cut_off(&rest, ';')};
+    *line = (struct key_line){.key = weir__text_cut(&rest, ';')};
     line->others = rest;
-    if (weir__text_is(cut_off(&rest, ';'), "headers")) {
+    if (weir__text_is(weir__text_cut(&rest, ';'), "headers")) {
         line->as_sent = true;
         line->others = rest;
     }
@@ -196,13 +185,10 @@ static weir_text first_line(weir_text *headers, const char *start)
     return (weir_text){rest.data, len};
 }
 
-bool weir__deferred_tier(const struct weir__deferred *item, char room[WEIR__TIER_MAX + 1], weir_text *tier)
+weir_text weir__deferred_tier(const struct weir__deferred *item, char room[WEIR__TIER_MAX + 1])
 {
-    weir_text rest = item->headers;
-    if (from_hex(first_line(&rest, TIER_NAME ": "), WEIR__TIER_MAX, &room, tier))
-        return true;
-    *tier = (weir_text){NULL, 0};
-    return false;
+    weir_text rest = item->headers, tier;
+    return from_hex(first_line(&rest, TIER_NAME ": "), WEIR__TIER_MAX, &room, &tier) ? tier : (weir_text){NULL, 0};
 }
 
 weir_text weir__deferred_others(const struct weir__deferred *item)

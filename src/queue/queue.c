@@ -156,43 +156,47 @@ static int64_t due_at(int64_t due_ms, int64_t now_ms)
     return due_ms < 0 ? 0 : due_ms < most ? due_ms : most;
 }
 
-static int same_for_all(int *errors, size_t count, int error)
+/* Sets what the caller does not. 0, or an error. */
+static int complete_item(const struct weir__queue *queue, struct weir__queue_put *put, int64_t now_ms)
 {
-    for (size_t i = 0; i < count; i++)
-        errors[i] = error;
-    return error;
+    struct weir__deferred *item = &put->item;
+    char bits[WEIR__TICKET_LEN / 2];
+    if (getrandom(bits, sizeof bits, 0) != sizeof bits)
+        return WEIR__QUEUE_UNAVAILABLE;
+    *weir__write_hex(item->ticket, bits, sizeof bits) = 0;
+    if (item->accepted_ms <= 0)
+        item->accepted_ms = now_ms;
+    item->due_ms = due_at(item->due_ms, now_ms);
+    item->expires_ms = expiry(item->accepted_ms, put->bounds.max_age_ms, queue->options.bounds.max_age_ms);
+    item->state = WEIR__WAITING;
+    return 0;
 }
 
-int weir__queue_put(struct weir__queue *queue, struct weir__deferred *items, const struct weir__queue_bounds *bounds,
-                    int *errors, size_t count)
+int weir__queue_put(struct weir__queue *queue, struct weir__queue_put *const *puts, size_t count)
 {
+    struct weir__queue_put *valid[WEIR__QUEUE_PUT_MAX];
     int64_t now_ms = weir__queue_now(queue);
-    char bits[WEIR__TICKET_LEN / 2];
     size_t good = 0;
-
+    int error = 0;
+    if (count > WEIR__QUEUE_PUT_MAX)
+        return WEIR__QUEUE_TOO_LARGE;
     for (size_t i = 0; i < count; i++) {
-        struct weir__deferred *item = &items[i];
-        errors[i] = item_error(item);
-        item->ticket[0] = '\0';
-        item->sequence = 0;
-        if (errors[i])
+        struct weir__queue_put *put = puts[i];
+        put->item.ticket[0] = '\0';
+        put->item.sequence = 0;
+        put->error = item_error(&put->item);
+        if (put->error)
             continue;
-        good++;
-        if (getrandom(bits, sizeof bits, 0) != sizeof bits)
-            return same_for_all(errors, count, WEIR__QUEUE_UNAVAILABLE);
-        *weir__write_hex(item->ticket, bits, sizeof bits) = 0;
-        if (item->accepted_ms <= 0)
-            item->accepted_ms = now_ms;
-        item->due_ms = due_at(item->due_ms, now_ms);
-        item->expires_ms = expiry(item->accepted_ms, bounds[i].max_age_ms, queue->options.bounds.max_age_ms);
-        item->state = WEIR__WAITING;
+        valid[good++] = put;
+        error = error ? error : complete_item(queue, put, now_ms);
     }
-    int error = good ? queue->calls->put(queue, items, bounds, errors, count) : 0;
-    if (error)
-        (void)same_for_all(errors, count, error);
-    for (size_t i = 0; i < count; i++)
-        if (errors[i])
-            items[i].ticket[0] = '\0';
+    if (good && !error)
+        error = queue->calls->put(queue, valid, good);
+    for (size_t i = 0; i < good; i++) {
+        valid[i]->error = error ? error : valid[i]->error;
+        if (valid[i]->error)
+            valid[i]->item.ticket[0] = '\0';
+    }
     return error;
 }
 
@@ -203,14 +207,14 @@ size_t weir__queue_cancel_in_doubt(struct weir__queue *queue)
 
 /* ---- Claims and transitions ---- */
 
-int weir__queue_claim(struct weir__queue *queue, int64_t now_ms, int64_t claim_ms,
-                      const struct weir__claim_budget *room, weir__deferred_visit *visit, void *context)
+int weir__queue_claim(struct weir__queue *queue, const struct weir__claim_request *wanted, weir__deferred_visit *visit,
+                      void *context)
 {
-    struct weir__claim_request claim = {
-        .now_ms = now_ms, .claim_ms = claim_ms > 0 ? claim_ms : 0, .ahead_ms = latest(now_ms), .room = *room};
-    if (claim.room.free > WEIR__QUEUE_CLAIM_MAX)
-        claim.room.free = WEIR__QUEUE_CLAIM_MAX;
-    return claim.room.free == 0 ? 0 : queue->calls->claim(queue, &claim, visit, context);
+    struct weir__claim_request claim = *wanted;
+    claim.claim_ms = claim.claim_ms > 0 ? claim.claim_ms : 0;
+    claim.free = claim.free < WEIR__QUEUE_CLAIM_MAX ? claim.free : WEIR__QUEUE_CLAIM_MAX;
+    claim.ahead_ms = latest(claim.now_ms);
+    return claim.free == 0 ? 0 : queue->calls->claim(queue, &claim, visit, context);
 }
 
 int weir__queue_end(struct weir__queue *queue, struct weir__queue_ending *endings, size_t count)
@@ -229,21 +233,11 @@ int weir__queue_end(struct weir__queue *queue, struct weir__queue_ending *ending
     return error;
 }
 
-static int change_one(struct weir__queue *queue, const char *ticket, enum weir__queue_end_kind kind)
+int weir__queue_change(struct weir__queue *queue, const char *ticket, enum weir__queue_end_kind kind)
 {
     struct weir__queue_ending ending = {.ticket = ticket, .kind = kind};
     (void)weir__queue_end(queue, &ending, 1);
     return ending.error;
-}
-
-int weir__queue_cancel(struct weir__queue *queue, const char *ticket)
-{
-    return change_one(queue, ticket, WEIR__ENDED_CANCELLED);
-}
-
-int weir__queue_requeue(struct weir__queue *queue, const char *ticket)
-{
-    return change_one(queue, ticket, WEIR__ENDED_REQUEUED);
 }
 
 /* ---- Find, list, stats ---- */

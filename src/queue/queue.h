@@ -15,7 +15,7 @@
  *        |-- over limit, no reply, 5xx, 408, 429    -> WAITING (requeued; exponential back-off after a failed attempt)
  *        |-- retries used up, rule gone             -> DEAD (dead letter)
  *        '-- agent died, claim expired              -> WAITING
- *     WAITING too long (weir__queue_expire)         -> DEAD;   DEAD -> WAITING by an operator (weir__queue_requeue)
+ *     WAITING too long (weir__queue_expire)         -> DEAD;   DEAD -> WAITING by an operator (weir__queue_change)
  *     WAITING or DEAD, by client or operator        -> CANCELLED
  *     DELIVERED, CANCELLED, DEAD: removed by weir__queue_expire after keep_ms or dead_ms
  *
@@ -66,8 +66,9 @@ const char *weir__queue_strerror(int error);
 #define WEIR__TICKET_LEN        32            /* lower-case hexadecimal digits */
 #define WEIR__QUEUE_ITEM_MAX    (4u << 20)    /* maximum of weir__deferred_bytes */
 #define WEIR__QUEUE_OVERHEAD    512           /* bytes charged for a request besides its texts */
+#define WEIR__QUEUE_PUT_MAX     1024          /* requests of one put */
 #define WEIR__QUEUE_WHY_MAX     255           /* bytes of a reason; longer ones are cut */
-#define WEIR__QUEUE_CLAIM_MAX   1024          /* requests of one claim */
+#define WEIR__QUEUE_CLAIM_MAX   128           /* requests of one claim, which blocks a Redis server */
 #define WEIR__QUEUE_EXPIRE_MAX  1000          /* changes of each kind in one weir__queue_expire */
 #define WEIR__QUEUE_AHEAD_MS    (6 * 60000ll) /* a request is due at most this far in the future */
 #define WEIR__QUEUE_SOURCE_TEXT 256
@@ -144,13 +145,18 @@ void weir__queue_close(struct weir__queue *queue);
 /* The storage's own text for the last error: for the log, not for clients. */
 const char *weir__queue_why(const struct weir__queue *queue);
 
+struct weir__queue_put {
+    struct weir__deferred item;       /* out: ticket, sequence, expires_ms */
+    struct weir__queue_bounds bounds; /* of the item's rule */
+    int error;                        /* out */
+};
+
 /*
- * Enqueues the items in one transaction (Redis: in pipelined script calls of bounded size). 0: each item has its
- * ticket, sequence, expires_ms and 0 in `errors`, or was rejected with its own error there (FULL, TOO_LARGE, INVALID).
- * Otherwise no item was enqueued, and `errors` has the same error for all. bounds[i] are those of items[i]'s rule.
+ * Enqueues requests in one transaction (Redis: in pipelined script calls of bounded size). 0: each has its ticket, or
+ * its own error (FULL, TOO_LARGE, INVALID). Otherwise none was enqueued, and all that are valid have the error that is
+ * returned. `count` is at most WEIR__QUEUE_PUT_MAX.
  */
-int weir__queue_put(struct weir__queue *queue, struct weir__deferred *items, const struct weir__queue_bounds *bounds,
-                    int *errors, size_t count);
+int weir__queue_put(struct weir__queue *queue, struct weir__queue_put *const *puts, size_t count);
 
 /*
  * Cancels puts that returned WEIR__QUEUE_UNKNOWN. Returns how many are still in doubt, because the storage is
@@ -162,11 +168,12 @@ size_t weir__queue_cancel_in_doubt(struct weir__queue *queue);
 /* The request is valid during the call only. Must not call the queue. Non-zero ends a list and becomes its result. */
 typedef int weir__deferred_visit(void *context, const struct weir__deferred *deferred);
 
-/* How many requests a claim may take, and how they are shared among rules. */
-struct weir__claim_budget {
+struct weir__claim_request {
+    int64_t now_ms, claim_ms;
     size_t free; /* at most so many, and WEIR__QUEUE_CLAIM_MAX */
     /* A rule gets another one only while the handle has fewer of it under way than are free: no rule can take all. */
     bool fair;
+    int64_t ahead_ms; /* set by the call. A later due_ms counts as due: it was set before the clock was set back */
 };
 
 /*
@@ -178,16 +185,22 @@ struct weir__claim_budget {
  * Redis: STANDBY while another agent holds the lease; call at least twice in lease_ms to keep it. Returns the number
  * claimed (call again until 0), or an error.
  */
-int weir__queue_claim(struct weir__queue *queue, int64_t now_ms, int64_t claim_ms,
-                      const struct weir__claim_budget *room, weir__deferred_visit *visit, void *context);
+int weir__queue_claim(struct weir__queue *queue, const struct weir__claim_request *wanted, weir__deferred_visit *visit,
+                      void *context);
 
+/* The number is that of the state that it leads to, except REQUEUED. */
 enum weir__queue_end_kind {
-    WEIR__ENDED_DELIVERED,
-    WEIR__ENDED_RETRY, /* waits again until due_ms: the attempt failed (attempt_counts), or the limit denied it */
-    WEIR__ENDED_DEAD,
-    /* Not deliveries: weir__queue_cancel and weir__queue_requeue. */
-    WEIR__ENDED_CANCELLED,
-    WEIR__ENDED_REQUEUED
+    /* Waits again until due_ms: the attempt failed (attempt_counts), or the limit denied it. */
+    WEIR__ENDED_RETRY = WEIR__WAITING,
+    WEIR__ENDED_DELIVERED = WEIR__DELIVERED,
+    WEIR__ENDED_DEAD = WEIR__DEAD,
+    /* Not deliveries: weir__queue_change. */
+    WEIR__ENDED_CANCELLED = WEIR__CANCELLED, /* WAITING or DEAD to CANCELLED; else STATE */
+    /*
+     * DEAD to WAITING: due now, attempts reset, expiry restarted, in its old place among the waiting requests of its
+     * key. FULL: the queue's bounds are reached.
+     */
+    WEIR__ENDED_REQUEUED = WEIR__CANCELLED + 1
 };
 
 struct weir__queue_ending {
@@ -212,13 +225,8 @@ struct weir__queue_ending {
  */
 int weir__queue_end(struct weir__queue *queue, struct weir__queue_ending *endings, size_t count);
 
-/* WAITING or DEAD to CANCELLED; else STATE. */
-int weir__queue_cancel(struct weir__queue *queue, const char *ticket);
-/*
- * DEAD to WAITING: due now, attempts reset, expiry restarted, in its old place among the waiting requests of its key.
- * FULL: the queue's bounds are reached.
- */
-int weir__queue_requeue(struct weir__queue *queue, const char *ticket);
+/* Changes a request that is not under way: WEIR__ENDED_CANCELLED or WEIR__ENDED_REQUEUED. */
+int weir__queue_change(struct weir__queue *queue, const char *ticket, enum weir__queue_end_kind kind);
 
 /* One complete request; GONE if there is none. */
 int weir__queue_find(struct weir__queue *queue, const char *ticket, weir__deferred_visit *visit, void *context);
@@ -281,12 +289,9 @@ void weir__ingest_stop(struct weir__ingest *ingest);
 
 /* Queue admin: stats, lists and changes as JSON, for the admin REST service and weir queue. */
 
-struct weir__queue_admin;
-
 /* Opens the queue at the first call. NULL: out of memory. */
-struct weir__queue_admin *weir__queue_admin_open(const struct weir__config *config, const struct weir__logger *log);
+struct weir__control_queue *weir__queue_admin_open(const struct weir__config *config, const struct weir__logger *log);
 /* NULL is allowed. */
-void weir__queue_admin_close(struct weir__queue_admin *admin);
-const struct weir__control_queue *weir__queue_admin_calls(const struct weir__queue_admin *admin);
+void weir__queue_admin_close(struct weir__control_queue *calls);
 
 #endif

@@ -15,18 +15,18 @@
 
 #define SHOWN_TICKET 8 /* digits shown to callers that may not cancel it */
 
-struct weir__queue_admin {
+struct queue_admin {
+    struct weir__control_queue calls;
     const struct weir__config *config;
     const struct weir__logger *log;
     pthread_mutex_t lock;
     struct weir__queue *queue; /* NULL: not open */
-    struct weir__control_queue calls;
 };
 
 /* ---- Access ---- */
 
 /* Locks, and opens the queue. Returns the queue's error. leave must follow. */
-static int enter(struct weir__queue_admin *admin)
+static int enter(struct queue_admin *admin)
 {
     char detail[WEIR__QUEUE_SOURCE_TEXT] = "";
     pthread_mutex_lock(&admin->lock);
@@ -34,7 +34,7 @@ static int enter(struct weir__queue_admin *admin)
 }
 
 /* Unlocks. Returns the service's error for the queue's; or 0, with the object in *json. Frees the object. */
-static int leave(struct weir__queue_admin *admin, int error, json_t *object, char **json, char *why)
+static int leave(struct queue_admin *admin, int error, json_t *object, char **json, char *why)
 {
     if (error == WEIR__QUEUE_REMOVED) {
         weir__queue_close(admin->queue);
@@ -78,24 +78,19 @@ static json_t *in_hex(weir_text text)
     return json_string(hex);
 }
 
-static weir_text path_of(weir_text target)
-{
-    const char *query = target.len ? memchr(target.data, '?', target.len) : NULL;
-    return (weir_text){target.data, query ? (size_t)(query - target.data) : target.len};
-}
-
 static json_t *deferred_json(const struct weir__deferred *item, bool full_ticket)
 {
     char ticket[WEIR__TICKET_LEN + sizeof "…"];
     snprintf(ticket, sizeof ticket, full_ticket ? "%.*s" : "%.*s…", full_ticket ? WEIR__TICKET_LEN : SHOWN_TICKET,
              item->ticket);
+    weir_text target = item->target;
     bool text = weir__text_sound(item->key);
     bool waits = item->state == WEIR__WAITING;
     bool shows_why = item->why.len && item->state != WEIR__DELIVERED && item->state != WEIR__CANCELLED;
     return json_pack("{s:s, s:I, s:o, s:o, s:I, s:o, s:o, s:s, s:i, s:o?, s:o?, s:o?, s:o?, s:o?, s:o?}", "ticket",
                      ticket, "sequence", (json_int_t)item->sequence, "rule", shown(item->rule),
                      text ? "key" : "key_hex", text ? shown(item->key) : in_hex(item->key), "cost",
-                     (json_int_t)item->cost, "method", shown(item->method), "path", shown(path_of(item->target)),
+                     (json_int_t)item->cost, "method", shown(item->method), "path", shown(weir__text_cut(&target, '?')),
                      "state", weir__deferred_state_name(item->state), "attempts", item->attempts, "last_status",
                      item->last_status ? json_integer(item->last_status) : NULL, "why",
                      shows_why ? shown(item->why) : NULL, "accepted", weir__time_json(item->accepted_ms), "due",
@@ -108,12 +103,9 @@ static json_t *header_names(weir_text headers)
 {
     json_t *names = json_array();
     while (names && headers.len) {
-        const char *end = memchr(headers.data, '\n', headers.len);
-        size_t len = end ? (size_t)(end - headers.data) + 1 : headers.len;
-        const char *colon = memchr(headers.data, ':', len);
-        if (colon)
-            json_array_append_new(names, shown((weir_text){headers.data, (size_t)(colon - headers.data)}));
-        headers = (weir_text){headers.data + len, headers.len - len};
+        weir_text line = weir__text_cut(&headers, '\n');
+        if (line.len && memchr(line.data, ':', line.len))
+            json_array_append_new(names, shown(weir__text_cut(&line, ':')));
     }
     return names;
 }
@@ -129,34 +121,20 @@ static int take_one(void *context, const struct weir__deferred *item)
     return 0;
 }
 
-/* Applies a change, then reads the request, under one lock. */
-static int with_ticket(struct weir__queue_admin *admin, const char *ticket,
-                       int (*change)(struct weir__queue *queue, const char *ticket), char **json, char *why)
+/* Both under one lock. */
+static int change_and_read(void *context, const char *ticket, enum weir__host_change change, char **json, char *why)
 {
+    struct queue_admin *admin = context;
     json_t *object = NULL;
     if (!weir__is_ticket(ticket))
         return WEIR__HOST_NO_TICKET;
     int error = enter(admin);
     if (!error && change)
-        error = change(admin->queue, ticket);
+        error = weir__queue_change(admin->queue, ticket,
+                                   change == WEIR__HOST_CANCEL ? WEIR__ENDED_CANCELLED : WEIR__ENDED_REQUEUED);
     if (!error)
         error = weir__queue_find(admin->queue, ticket, take_one, &object);
     return leave(admin, error, object, json, why);
-}
-
-static int get(void *context, const char *ticket, char **json, char *why)
-{
-    return with_ticket(context, ticket, NULL, json, why);
-}
-
-static int cancel(void *context, const char *ticket, char **json, char *why)
-{
-    return with_ticket(context, ticket, weir__queue_cancel, json, why);
-}
-
-static int requeue(void *context, const char *ticket, char **json, char *why)
-{
-    return with_ticket(context, ticket, weir__queue_requeue, json, why);
 }
 
 /* ---- Lists ---- */
@@ -184,7 +162,7 @@ static int state_of(const char *name)
 
 static int list(void *context, const struct weir__host_deferred *which, char **json, char *why)
 {
-    struct weir__queue_admin *admin = context;
+    struct queue_admin *admin = context;
     struct json_listing listing = {.items = json_array(), .full_tickets = which->full_tickets};
     struct weir__queue_filter filter = {.state = state_of(which->state),
                                         .rule = {which->rule ? which->rule : "", which->rule ? strlen(which->rule) : 0},
@@ -232,7 +210,7 @@ static int add_rule(void *context, const struct weir__queue_stats *stats)
 
 static int stats(void *context, char **json, char *why)
 {
-    struct weir__queue_admin *admin = context;
+    struct queue_admin *admin = context;
     struct counting all = {.rules = json_array(), .now_ms = weir__wall_ms()};
     int error = enter(admin);
     if (!error)
@@ -245,28 +223,22 @@ static int stats(void *context, char **json, char *why)
 
 /* ---- Open and close ---- */
 
-struct weir__queue_admin *weir__queue_admin_open(const struct weir__config *config, const struct weir__logger *log)
+struct weir__control_queue *weir__queue_admin_open(const struct weir__config *config, const struct weir__logger *log)
 {
-    struct weir__queue_admin *admin = calloc(1, sizeof *admin);
+    struct queue_admin *admin = calloc(1, sizeof *admin);
     if (!admin)
         return NULL;
-    admin->config = config;
-    admin->log = log;
-    admin->calls = (struct weir__control_queue){admin, stats, list, get, cancel, requeue};
+    *admin = (struct queue_admin){{admin, stats, list, change_and_read}, .config = config, .log = log};
     pthread_mutex_init(&admin->lock, NULL);
-    return admin;
+    return &admin->calls;
 }
 
-void weir__queue_admin_close(struct weir__queue_admin *admin)
+void weir__queue_admin_close(struct weir__control_queue *calls)
 {
+    struct queue_admin *admin = calls ? calls->context : NULL;
     if (!admin)
         return;
     weir__queue_close(admin->queue);
     pthread_mutex_destroy(&admin->lock);
     free(admin);
-}
-
-const struct weir__control_queue *weir__queue_admin_calls(const struct weir__queue_admin *admin)
-{
-    return admin ? &admin->calls : NULL;
 }

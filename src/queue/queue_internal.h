@@ -38,17 +38,10 @@ static inline struct weir__queue_value weir__of_bytes(weir_text bytes)
     (const struct weir__queue_value[]){__VA_ARGS__},                                                                   \
         sizeof((const struct weir__queue_value[]){__VA_ARGS__}) / sizeof(struct weir__queue_value)
 
-struct weir__claim_request {
-    int64_t now_ms, claim_ms;
-    int64_t ahead_ms; /* a later due_ms counts as due: it was set before the clock was set back */
-    struct weir__claim_budget room;
-};
-
 /* Arguments are checked and tickets made by the caller, queue.c. */
 struct weir__queue_calls {
-    /* Skips items whose error is set. */
-    int (*put)(struct weir__queue *queue, struct weir__deferred *items, const struct weir__queue_bounds *bounds,
-               int *errors, size_t count);
+    /* At least one. The result is an error of all; else each has 0 or FULL. */
+    int (*put)(struct weir__queue *queue, struct weir__queue_put **puts, size_t count);
     int (*claim)(struct weir__queue *queue, const struct weir__claim_request *claim, weir__deferred_visit *visit,
                  void *context);
     /* At least one ending. The result is an error of all. */
@@ -121,7 +114,7 @@ struct weir__in_doubt_put {
 
 struct weir__in_doubt {
     pthread_mutex_t lock;
-    size_t count, open; /* all; those to be cancelled */
+    size_t count;
     struct weir__in_doubt_put list[WEIR__IN_DOUBT_MAX];
 };
 

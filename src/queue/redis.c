@@ -360,92 +360,81 @@ static size_t cancel_in_doubt(struct weir__queue *queue)
 #define PUT_CALLS      16        /* pipelined */
 #define FLIGHT_MAX     (6 << 20) /* bytes pipelined: the client's buffer is bounded */
 
-/* The items of one call. */
+/* The requests of one call. */
 struct chunk {
-    struct weir__deferred *items;
-    int *errors;
-    size_t count; /* items, including those with an error */
-    size_t good;  /* those without one */
+    struct weir__queue_put **puts;
+    size_t count;
     int64_t bytes;
 };
 
-static struct chunk next_chunk(struct weir__deferred *items, int *errors, size_t count)
+static struct chunk next_chunk(struct weir__queue_put **puts, size_t count)
 {
-    struct chunk chunk = {.items = items, .errors = errors};
-    for (; chunk.count < count && chunk.good < CHUNK_ITEMS; chunk.count++) {
-        int64_t more = errors[chunk.count] ? 0 : weir__deferred_bytes(&items[chunk.count]);
-        if (chunk.good > 0 && chunk.bytes + more > CHUNK_BYTES)
+    struct chunk chunk = {.puts = puts};
+    for (; chunk.count < count && chunk.count < CHUNK_ITEMS; chunk.count++) {
+        int64_t more = weir__deferred_bytes(&puts[chunk.count]->item);
+        if (chunk.count > 0 && chunk.bytes + more > CHUNK_BYTES)
             break;
         chunk.bytes += more;
-        chunk.good += errors[chunk.count] == 0;
     }
     return chunk;
 }
 
 static int read_put(struct weir__store_request *request, const redisReply *reply)
 {
-    struct chunk *chunk = context_of(request);
-    size_t at = 0;
-    if (reply->type != REDIS_REPLY_ARRAY || reply->elements != chunk->good)
+    const struct chunk *chunk = context_of(request);
+    if (reply->type != REDIS_REPLY_ARRAY || reply->elements != chunk->count)
         return WEIR_ESTOREGARBAGE;
     for (size_t i = 0; i < chunk->count; i++) {
-        if (chunk->errors[i])
-            continue;
-        const redisReply *sequence = reply->element[at++];
+        const redisReply *sequence = reply->element[i];
         if (sequence->type != REDIS_REPLY_INTEGER || sequence->integer < 0)
             return WEIR_ESTOREGARBAGE;
-        chunk->items[i].sequence = (uint64_t)sequence->integer;
+        chunk->puts[i]->item.sequence = (uint64_t)sequence->integer;
     }
     return 0;
 }
 
-static void begin_put(struct weir__rq *q, struct call *call, struct chunk *chunk,
-                      const struct weir__queue_bounds *bounds)
+static void begin_put(struct weir__rq *q, struct call *call, struct chunk *chunk)
 {
     const struct weir__queue_bounds *all = &q->queue.options.bounds;
-    begin_call(q, call, WEIR__RQ_PUT, 2 + chunk->good * ITEM_ARGUMENTS, read_put, chunk);
+    begin_call(q, call, WEIR__RQ_PUT, 2 + chunk->count * ITEM_ARGUMENTS, read_put, chunk);
     add_arguments(call, WEIR__VALUES(WEIR__V(all->max), WEIR__V(all->max_bytes)));
     for (size_t i = 0; i < chunk->count; i++) {
-        const struct weir__deferred *item = &chunk->items[i];
-        if (!chunk->errors[i])
-            add_arguments(call, WEIR__VALUES(WEIR__V(weir__text_of(item->ticket)), WEIR__V(item->rule),
-                                             WEIR__V(item->key), WEIR__V(item->cost), WEIR__V(item->method),
-                                             WEIR__V(item->target), WEIR__V(item->headers), WEIR__V(item->body),
-                                             WEIR__V(item->accepted_ms), WEIR__V(item->due_ms),
-                                             WEIR__V(item->expires_ms), WEIR__V(weir__deferred_bytes(item)),
-                                             WEIR__V(bounds[i].max), WEIR__V(bounds[i].max_bytes)));
+        const struct weir__deferred *item = &chunk->puts[i]->item;
+        const struct weir__queue_bounds *bounds = &chunk->puts[i]->bounds;
+        add_arguments(call, WEIR__VALUES(WEIR__V(weir__text_of(item->ticket)), WEIR__V(item->rule), WEIR__V(item->key),
+                                         WEIR__V(item->cost), WEIR__V(item->method), WEIR__V(item->target),
+                                         WEIR__V(item->headers), WEIR__V(item->body), WEIR__V(item->accepted_ms),
+                                         WEIR__V(item->due_ms), WEIR__V(item->expires_ms),
+                                         WEIR__V(weir__deferred_bytes(item)), WEIR__V(bounds->max),
+                                         WEIR__V(bounds->max_bytes)));
     }
 }
 
 static void end_put(const struct chunk *chunk, int error)
 {
     for (size_t i = 0; i < chunk->count; i++) {
-        if (chunk->errors[i])
-            continue;
+        struct weir__queue_put *put = chunk->puts[i];
         /* The client is denied, so the request must not be delivered: it is in doubt until it is cancelled. */
         if (error == WEIR__QUEUE_UNKNOWN)
-            weir__in_doubt_add(&weir__in_doubt_puts, chunk->items[i].ticket, weir__monotonic_ms());
-        chunk->errors[i] = error ? error : chunk->items[i].sequence ? 0 : WEIR__QUEUE_FULL;
+            weir__in_doubt_add(&weir__in_doubt_puts, put->item.ticket, weir__monotonic_ms());
+        put->error = error ? error : put->item.sequence ? 0 : WEIR__QUEUE_FULL;
     }
 }
 
-/* One pipeline of calls; returns how many items it covered. */
-static size_t put_some(struct weir__rq *q, struct weir__deferred *items, const struct weir__queue_bounds *bounds,
-                       int *errors, size_t count)
+/* One pipeline of calls; returns how many requests it covered. */
+static size_t put_some(struct weir__rq *q, struct weir__queue_put **puts, size_t count)
 {
     struct call calls[PUT_CALLS];
     struct chunk chunks[PUT_CALLS];
     size_t made = 0, at = 0;
     int64_t flight = 0;
-    while (at < count && made < PUT_CALLS) {
-        struct chunk *chunk = &chunks[made];
-        *chunk = next_chunk(items + at, errors + at, count - at);
-        flight += chunk->bytes;
+    for (; at < count && made < PUT_CALLS; made++) {
+        chunks[made] = next_chunk(puts + at, count - at);
+        flight += chunks[made].bytes;
         if (made > 0 && flight > FLIGHT_MAX)
             break;
-        if (chunk->good > 0)
-            begin_put(q, &calls[made++], chunk, bounds + at);
-        at += chunk->count;
+        begin_put(q, &calls[made], &chunks[made]);
+        at += chunks[made].count;
     }
     (void)send_calls(q, calls, made);
     for (size_t i = 0; i < made; i++)
@@ -453,28 +442,26 @@ static size_t put_some(struct weir__rq *q, struct weir__deferred *items, const s
     return at;
 }
 
-static int put(struct weir__queue *queue, struct weir__deferred *items, const struct weir__queue_bounds *bounds,
-               int *errors, size_t count)
+static int put(struct weir__queue *queue, struct weir__queue_put **puts, size_t count)
 {
     (void)cancel_in_doubt(queue);
     for (size_t at = 0; at < count;)
-        at += put_some(rq_of(queue), items + at, bounds + at, errors + at, count - at);
+        at += put_some(rq_of(queue), puts + at, count - at);
     for (size_t i = 0; i < count; i++)
-        if (errors[i] >= WEIR__QUEUE_INVALID) /* 0 or an item's own error */
+        if (!puts[i]->error || puts[i]->error == WEIR__QUEUE_FULL)
             return 0;
-    return errors[0];
+    return puts[0]->error;
 }
 
 /* ---- Claims ---- */
 
-#define CLAIM_CHUNK 128       /* requests of one script call, which blocks the server */
 #define CLAIM_BYTES (3 << 20) /* of one reply with more than one request */
 
 struct claim {
     weir__deferred_visit *visit;
     void *context;
-    int found;                                     /* or an error */
-    char taken[CLAIM_CHUNK][WEIR__TICKET_LEN + 1]; /* claimed, but in doubt */
+    int found;                                               /* or an error */
+    char taken[WEIR__QUEUE_CLAIM_MAX][WEIR__TICKET_LEN + 1]; /* claimed, but in doubt */
     size_t taken_count;
 };
 
@@ -489,9 +476,9 @@ static int read_claim(struct weir__store_request *request, const redisReply *rep
     if (reply->type != REDIS_REPLY_ARRAY)
         return WEIR_ESTOREGARBAGE;
     for (size_t i = 0; i < reply->elements; i++) {
-        if (!read_item(reply->element[i], &item))
+        if (!claim->visit || !read_item(reply->element[i], &item)) /* none was wanted, or no item */
             return WEIR_ESTOREGARBAGE;
-        if (claim->taken_count < CLAIM_CHUNK && weir__in_doubt_has(&weir__in_doubt_puts, item.ticket)) {
+        if (claim->taken_count < WEIR__QUEUE_CLAIM_MAX && weir__in_doubt_has(&weir__in_doubt_puts, item.ticket)) {
             memcpy(claim->taken[claim->taken_count++], item.ticket, sizeof item.ticket);
             continue;
         }
@@ -501,18 +488,15 @@ static int read_claim(struct weir__store_request *request, const redisReply *rep
     return 0;
 }
 
-/* `groups`: how many groups set aside return one request each. */
-static int claim_some(struct weir__rq *q, const struct weir__claim_request *wanted, size_t max, int64_t groups,
-                      struct claim *claim)
+/* A claim of none gives up the lease. */
+static int run_claim(struct weir__rq *q, const struct weir__claim_request *wanted, struct claim *claim)
 {
-    claim->found = 0;
-    claim->taken_count = 0;
-    int error = call_script(q, WEIR__RQ_CLAIM, read_claim, claim,
-                            WEIR__VALUES(WEIR__V(wanted->now_ms), WEIR__V(wanted->claim_ms), WEIR__V((int64_t)max),
-                                         WEIR__V(CLAIM_BYTES), WEIR__V(weir__text_of(q->queue.name)),
-                                         WEIR__V((int64_t)q->queue.session), WEIR__V(q->queue.options.lease_ms),
-                                         WEIR__V(!q->claimed), WEIR__V(wanted->ahead_ms), WEIR__V(wanted->room.fair),
-                                         WEIR__V(groups)));
+    int error = call_script(
+        q, WEIR__RQ_CLAIM, read_claim, claim,
+        WEIR__VALUES(WEIR__V(wanted->now_ms), WEIR__V(wanted->claim_ms), WEIR__V((int64_t)wanted->free),
+                     WEIR__V(CLAIM_BYTES), WEIR__V(weir__text_of(q->queue.name)), WEIR__V((int64_t)q->queue.session),
+                     WEIR__V(q->queue.options.lease_ms), WEIR__V(!q->claimed), WEIR__V(wanted->ahead_ms),
+                     WEIR__V(wanted->fair), WEIR__V(WEIR__QUEUE_GROUPS)));
     q->has_lease = !error && claim->found >= 0;
     q->claimed |= q->has_lease;
     return error ? error : claim->found;
@@ -534,21 +518,10 @@ static void cancel_taken(struct weir__rq *q, const struct claim *claim)
 static int claim_heads(struct weir__queue *queue, const struct weir__claim_request *wanted, weir__deferred_visit *visit,
                        void *context)
 {
-    struct weir__rq *q = rq_of(queue);
     struct claim claim = {.visit = visit, .context = context};
-    int64_t groups = WEIR__QUEUE_GROUPS;
-    int all = 0;
-    for (size_t left = wanted->room.free; left > 0; groups = 0) {
-        int found = claim_some(q, wanted, left < CLAIM_CHUNK ? left : CLAIM_CHUNK, groups, &claim);
-        cancel_taken(q, &claim);
-        if (found < 0)
-            return all > 0 ? all : found; /* those visited are claimed */
-        all += found;
-        if (found == 0 || wanted->room.fair)
-            break; /* shares depend on how many are free: the caller must claim again */
-        left -= (size_t)found < left ? (size_t)found : left;
-    }
-    return all;
+    int found = run_claim(rq_of(queue), wanted, &claim);
+    cancel_taken(rq_of(queue), &claim);
+    return found;
 }
 
 /* ---- Expiry ---- */
@@ -577,8 +550,8 @@ static void close_handle(struct weir__queue *queue)
 {
     struct weir__rq *q = rq_of(queue);
     struct claim claim = {0};
-    if (q->has_lease) /* a claim of none ends it */
-        (void)claim_some(q, &(struct weir__claim_request){0}, 0, 0, &claim);
+    if (q->has_lease)
+        (void)run_claim(q, &(struct weir__claim_request){0}, &claim);
     weir__blocking_client_free(q->link);
     free(q);
 }

@@ -43,15 +43,15 @@ static int64_t insert_row(struct weir__sq *q, const char *sql, const struct weir
 }
 
 /* 0, or FULL. */
-static int put_one(struct weir__sq *q, struct weir__deferred *item, const struct weir__queue_bounds *bounds,
-                   int64_t totals[TOTALS])
+static int put_one(struct weir__sq *q, struct weir__queue_put *put, int64_t totals[TOTALS])
 {
+    struct weir__deferred *item = &put->item;
     int64_t size = weir__deferred_bytes(item), rule[3]; /* id, requests, bytes */
     char bits[WEIR__TICKET_LEN / 2];
     weir__sq_numbers(q, "SELECT id, waiting + under_way, bytes FROM rule WHERE name = ?1",
                      WEIR__VALUES(WEIR__V(item->rule)), rule, 3);
     if (!weir__queue_fits(&q->queue.options.bounds, totals[LIVE], totals[LIVE_BYTES], size) ||
-        !weir__queue_fits(bounds, rule[1], rule[2], size))
+        !weir__queue_fits(&put->bounds, rule[1], rule[2], size))
         return WEIR__QUEUE_FULL;
     if (!rule[0])
         rule[0] = insert_row(q, "INSERT INTO rule(name) VALUES (?1)", WEIR__VALUES(WEIR__V(item->rule)));
@@ -75,8 +75,7 @@ static int put_one(struct weir__sq *q, struct weir__deferred *item, const struct
     return 0;
 }
 
-static int put(struct weir__queue *queue, struct weir__deferred *items, const struct weir__queue_bounds *bounds,
-               int *errors, size_t count)
+static int put(struct weir__queue *queue, struct weir__queue_put **puts, size_t count)
 {
     struct weir__sq *q = weir__sq_of(queue);
     /* first: its failure must not deny requests that are stored already */
@@ -86,8 +85,7 @@ static int put(struct weir__queue *queue, struct weir__deferred *items, const st
     int64_t totals[TOTALS];
     read_totals(q, totals);
     for (size_t i = 0; i < count && !q->error; i++)
-        if (!errors[i])
-            errors[i] = put_one(q, &items[i], &bounds[i], totals);
+        puts[i]->error = put_one(q, puts[i], totals);
     if (weir__sq_end(q))
         return q->error;
     /* again: the file may have been removed during the commit */
@@ -199,7 +197,7 @@ static int stats(struct weir__queue *queue, weir__queue_stats_visit *visit, void
 /* ---- Claims: the due heads of lanes, shared fairly among rules ---- */
 
 #define RULES_MAX 256 /* considered by one claim: those with the oldest heads */
-#define PROMOTED  64  /* lanes of a rule promoted by one claim, or its budget if that is larger */
+#define PROMOTED  128 /* lanes of a rule promoted by one claim */
 
 #define RELEASE                                                                                                        \
     "UPDATE OR ROLLBACK request SET state = 0, until_ms = NULL, name = NULL, session = NULL WHERE state = 1 AND "
@@ -246,7 +244,6 @@ static void bring_back(struct weir__sq *q, int64_t now_ms, int64_t from_ms, int6
 /* Marks the lanes whose heads have become due. */
 static void promote(struct weir__sq *q, const struct weir__claim_request *claim)
 {
-    struct weir__queue_value most = WEIR__V(claim->room.free > PROMOTED ? (int64_t)claim->room.free : PROMOTED);
     int64_t rules[RULES_MAX];
     int found = 0;
     for (sqlite3_stmt *row =
@@ -256,9 +253,9 @@ static void promote(struct weir__sq *q, const struct weir__claim_request *claim)
         rules[found++] = sqlite3_column_int64(row, 0);
     for (int i = 0; i < found; i++) {
         weir__sq_run(q, PROMOTE "<= ?2 ORDER BY due_ms LIMIT ?3)",
-                     WEIR__VALUES(WEIR__V(rules[i]), WEIR__V(claim->now_ms), most));
+                     WEIR__VALUES(WEIR__V(rules[i]), WEIR__V(claim->now_ms), WEIR__V(PROMOTED)));
         weir__sq_run(q, PROMOTE "> ?2 ORDER BY due_ms LIMIT ?3)",
-                     WEIR__VALUES(WEIR__V(rules[i]), WEIR__V(claim->ahead_ms), most));
+                     WEIR__VALUES(WEIR__V(rules[i]), WEIR__V(claim->ahead_ms), WEIR__V(PROMOTED)));
     }
 }
 
@@ -305,8 +302,8 @@ static int claim_ready(struct weir__sq *q, const struct weir__claim_request *cla
     struct rule_share shares[RULES_MAX], *share;
     int64_t until_ms = claim->claim_ms < INT64_MAX - claim->now_ms ? claim->now_ms + claim->claim_ms : INT64_MAX;
     int found = 0, count = read_shares(q, shares);
-    for (size_t left = claim->room.free; left > 0 && !q->error; left--) {
-        share = next_share(shares, count, claim->room.fair, left);
+    for (size_t left = claim->free; left > 0 && !q->error; left--) {
+        share = next_share(shares, count, claim->fair, left);
         if (!share)
             break;
         if (weir__sq_run(q,
@@ -384,13 +381,6 @@ static int requeue(struct weir__sq *q, int64_t sequence, int64_t size, int64_t n
 /* 0, or an error of this request alone. */
 static int change_one(struct weir__sq *q, const struct weir__queue_ending *ending, int64_t now_ms)
 {
-    static const struct {
-        enum weir__deferred_state state;
-        int over;
-    } ends[] = {[WEIR__ENDED_DELIVERED] = {WEIR__DELIVERED, 1},
-                [WEIR__ENDED_RETRY] = {WEIR__WAITING, 0},
-                [WEIR__ENDED_DEAD] = {WEIR__DEAD, 2},
-                [WEIR__ENDED_CANCELLED] = {WEIR__CANCELLED, 1}};
     enum { SEQUENCE, STATE, MINE, BYTES, ROW };
     int64_t row[ROW];
     char bits[WEIR__TICKET_LEN / 2];
@@ -404,13 +394,13 @@ static int change_one(struct weir__sq *q, const struct weir__queue_ending *endin
         return WEIR__QUEUE_STATE;
     if (ending->kind < WEIR__ENDED_CANCELLED && (row[STATE] != WEIR__UNDER_WAY || !row[MINE]))
         return WEIR__QUEUE_LOST;
-    int over = ends[ending->kind].over;
+    int over = ending->kind == WEIR__ENDED_DEAD ? 2 : ending->kind != WEIR__ENDED_RETRY;
     weir_text why = weir__ending_why(ending);
     weir__sq_run(q,
                  "UPDATE OR ROLLBACK request SET state = ?2, over = ?3, ended_ms = ?4, due_ms = coalesce(?5, due_ms),"
                  " attempts = attempts + ?6, status = coalesce(?7, status), why = CASE WHEN ?2 = 2 THEN ?8"
                  " ELSE coalesce(?8, why) END, until_ms = NULL, name = NULL, session = ?9 WHERE sequence = ?1",
-                 WEIR__VALUES(WEIR__V(row[SEQUENCE]), WEIR__V(ends[ending->kind].state), number_or_null(over),
+                 WEIR__VALUES(WEIR__V(row[SEQUENCE]), WEIR__V(ending->kind), number_or_null(over),
                               WEIR__V(over ? now_ms : 0), number_or_null(ending->due_ms),
                               WEIR__V(ending->attempt_counts), number_or_null(ending->status),
                               why.len ? WEIR__V(why) : number_or_null(0), number_or_null((int64_t)ending->aside)));

@@ -146,8 +146,6 @@ void weir__blocking_client_free(struct weir__blocking_client *blocking)
     if (!blocking)
         return;
     weir__client_free(blocking->client);
-    for (unsigned i = 0; i < WEIR__CHANNELS; i++)
-        weir__socket_close(&blocking->sockets[i]);
     SSL_CTX_free(blocking->tls);
     free(blocking);
 }
@@ -160,15 +158,12 @@ void weir__blocking_client_on_change(struct weir__blocking_client *blocking,
     blocking->changed_context = context;
 }
 
-/* After a fork: closes the copies of the parent's sockets and starts anew. False: no memory. */
+/* After a fork: closes the copies of the parent's sockets, with its client, and starts anew. False: no memory. */
 static bool belongs_here(struct weir__blocking_client *blocking)
 {
     if (blocking->client && blocking->pid == getpid())
         return true;
     weir__client_free(blocking->client);
-    blocking->client = NULL;
-    for (unsigned i = 0; i < WEIR__CHANNELS; i++)
-        weir__socket_close(&blocking->sockets[i]);
     return begin(blocking);
 }
 

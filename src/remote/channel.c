@@ -78,12 +78,11 @@ void weir__channel_open(struct weir__channel *channel)
         return;
     channel->generation++;
     channel->since_us = client->now_us;
+    channel->state = WEIR__CHANNEL_CONNECTING;
     if (!reader_new(channel)) {
-        channel->state = WEIR__CHANNEL_CONNECTING;
         weir__channel_close(channel, WEIR_ENOMEM, true);
         return;
     }
-    channel->state = WEIR__CHANNEL_CONNECTING;
     channel->out_at = channel->out.len = 0;
     channel->out.failed = false;
     channel->sending = false;
@@ -98,13 +97,14 @@ void weir__channel_close(struct weir__channel *channel, int error, bool driver_c
 {
     struct weir__client *client = channel->client;
     enum weir__channel_state was = channel->state;
-    struct weir__command *command = channel->first, *next;
+    STAILQ_HEAD(, weir__command) commands = STAILQ_HEAD_INITIALIZER(commands);
     bool had_requests = false, topology = channel->number == WEIR__TOPOLOGY_CHANNEL;
 
     if (was == WEIR__CHANNEL_CLOSED)
         return;
     channel->state = WEIR__CHANNEL_CLOSED;
-    channel->first = channel->last = NULL;
+    channel->active_us = client->now_us;
+    STAILQ_CONCAT(&commands, &channel->commands);
     channel->generation++;
     if (was != WEIR__CHANNEL_RESOLVING) {
         if (!driver_closed)
@@ -116,11 +116,11 @@ void weir__channel_close(struct weir__channel *channel, int error, bool driver_c
     channel->reader = NULL;
     weir__buffer_free(&channel->out);
     channel->out_at = 0;
-    for (; command; command = next) {
-        next = command->next;
-        had_requests |= command->kind == WEIR__COMMAND_REQUESTS || command->kind == WEIR__COMMAND_PROBE;
+    for (struct weir__command *command; (command = STAILQ_FIRST(&commands));) {
+        STAILQ_REMOVE_HEAD(&commands, next);
+        had_requests |= command->kind == WEIR__COMMAND_REQUESTS || command->kind == WEIR__COMMAND_PROBE ||
+                        command->kind == WEIR__COMMAND_HEARTBEAT;
         weir__command_complete(client, command, error, command->begin >= channel->sent_total);
-        free(command);
     }
     if (topology) {
         weir__topology_lost(client, error);
@@ -134,8 +134,7 @@ void weir__channel_close(struct weir__channel *channel, int error, bool driver_c
         weir__route_failed(channel, error);
     struct weir__request_list left = {0};
     weir__request_list_move(&channel->waiting, &left);
-    for (struct weir__store_request *request; (request = left.first);) {
-        weir__request_list_remove(request);
+    for (struct weir__store_request *request; (request = weir__request_list_take(&left));) {
         if (was >= WEIR__CHANNEL_READY && channel->breaker.state == WEIR__BREAKER_CLOSED)
             weir__route(client, request);
         else
@@ -147,24 +146,19 @@ void weir__channel_finish(struct weir__channel *channel)
 {
     if (channel->state == WEIR__CHANNEL_READY)
         channel->state = WEIR__CHANNEL_DRAINING;
-    if (channel->state == WEIR__CHANNEL_DRAINING && !channel->first)
+    if (channel->state == WEIR__CHANNEL_DRAINING && STAILQ_EMPTY(&channel->commands))
         weir__channel_close(channel, WEIR_ESTOREDOWN, false);
 }
 
 /* ---- Sending ---- */
 
-bool weir__channel_queued(struct weir__channel *channel, struct weir__command *command, uint64_t begin)
+bool weir__channel_queued(struct weir__channel *channel, struct weir__command *command)
 {
     struct weir__client *client = channel->client;
 
-    command->begin = begin;
+    command->begin = channel->out_total;
     command->sent_us = client->now_us;
-    command->next = NULL;
-    if (channel->last)
-        channel->last->next = command;
-    else
-        channel->first = command;
-    channel->last = command;
+    STAILQ_INSERT_TAIL(&channel->commands, command, next);
     client->stats.commands++;
     if (channel->out.failed || channel->out.len > WEIR__CHANNEL_OUT_MAX) {
         weir__channel_close(channel, channel->out.failed ? WEIR_ENOMEM : WEIR_ESTORESLOW, false);
@@ -192,7 +186,7 @@ bool weir__channel_send(struct weir__channel *channel, enum weir__command_kind k
     weir__redis_add_length(&channel->out, '*', count);
     for (size_t i = 0; i < count; i++)
         weir__redis_add_text(&channel->out, arguments[i], strlen(arguments[i]));
-    return weir__channel_queued(channel, command, channel->out_total);
+    return weir__channel_queued(channel, command);
 }
 
 /* ---- The handshake ---- */
@@ -235,6 +229,11 @@ static int login_error(const redisReply *reply)
     return error == WEIR_ESTOREERROR && login ? WEIR_ESTOREAUTH : error;
 }
 
+static bool is_pong(const redisReply *reply)
+{
+    return reply->type == REDIS_REPLY_STATUS && strcmp(reply->str, "PONG") == 0;
+}
+
 /* 0, or why the channel must be closed. */
 static int handshake_reply(struct weir__channel *channel, const struct weir__command *command, const redisReply *reply)
 {
@@ -251,7 +250,7 @@ static int handshake_reply(struct weir__channel *channel, const struct weir__com
     default:
         break;
     }
-    if (reply->type != REDIS_REPLY_STATUS || strcmp(reply->str, "PONG") != 0)
+    if (!is_pong(reply))
         return WEIR_ESTOREGARBAGE;
     if (command->kind == WEIR__COMMAND_PING) {
         channel->state = WEIR__CHANNEL_READY;
@@ -266,25 +265,44 @@ static int handshake_reply(struct weir__channel *channel, const struct weir__com
     return 0;
 }
 
+/*
+ * An idle server answers: that closes a half-open breaker, unless the answer is later than a request may wait, the last
+ * request got an error (out of memory, say), or one is in flight that decides. 0, or why the channel must be closed.
+ */
+static int heartbeat_reply(struct weir__channel *channel, const struct weir__command *command, const redisReply *reply)
+{
+    const struct weir__client *client = channel->client;
+    bool late = client->now_us - command->sent_us > client->options->deadline_us;
+    if (reply->type == REDIS_REPLY_ERROR)
+        weir__route_failed(channel, weir__store_error(reply->str, (size_t)reply->len));
+    else if (!is_pong(reply))
+        return WEIR_ESTOREGARBAGE;
+    else if (!late && !channel->rejects && channel->breaker.state != WEIR__BREAKER_HALF_OPEN_BUSY)
+        weir__route_succeeded(channel);
+    return 0;
+}
+
 /* ---- Receiving ---- */
 
 /* Handles one reply. 0, or why the channel must be closed: no command waits for a reply, or the reply is malformed. */
 static int take_reply(struct weir__channel *channel, redisReply *reply)
 {
-    struct weir__command *command = channel->first;
+    struct weir__command *command = STAILQ_FIRST(&channel->commands);
     int error = 0;
 
     if (!command)
         return WEIR_ESTOREGARBAGE;
-    channel->first = command->next;
-    if (!channel->first)
-        channel->last = NULL;
+    STAILQ_REMOVE_HEAD(&channel->commands, next);
+    channel->active_us = channel->client->now_us;
     switch (command->kind) {
     case WEIR__COMMAND_REQUESTS:
         weir__command_reply(channel, command, reply);
         return 0; /* the command may have been sent again */
     case WEIR__COMMAND_TOPOLOGY:
         weir__topology_reply(channel, reply);
+        break;
+    case WEIR__COMMAND_HEARTBEAT:
+        error = heartbeat_reply(channel, command, reply);
         break;
     case WEIR__COMMAND_IMPORTING:
         break; /* if ASKING was refused, so is the command that follows it */

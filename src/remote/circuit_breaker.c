@@ -1,8 +1,6 @@
 /* The circuit breaker: see client_internal.h. */
 #include "remote/client_internal.h"
 
-#define DOUBLINGS_MAX 30 /* of the back-off interval, at most */
-
 void weir__breaker_init(struct weir__breaker *breaker, unsigned failures_max, int64_t min_us, int64_t max_us,
                         uint64_t seed)
 {
@@ -13,13 +11,11 @@ void weir__breaker_init(struct weir__breaker *breaker, unsigned failures_max, in
 /* Exponential back-off with 50 % jitter: hosts that lost the store together must not reconnect together. */
 static void open_again(struct weir__breaker *breaker, int64_t now_us)
 {
-    int64_t wait_us = breaker->min_us;
+    int64_t wait_us = breaker->wait_us ? 2 * breaker->wait_us : breaker->min_us;
 
-    for (unsigned i = 0; i < breaker->failed_probes && wait_us < breaker->max_us; i++)
-        wait_us *= 2;
     if (wait_us > breaker->max_us)
         wait_us = breaker->max_us;
-    breaker->failed_probes += breaker->failed_probes < DOUBLINGS_MAX;
+    breaker->wait_us = wait_us;
     breaker->state = WEIR__BREAKER_OPEN;
     breaker->retry_us =
         now_us + wait_us / 2 + (int64_t)(weir__next_random(&breaker->random) % (uint64_t)(wait_us / 2 + 1));
@@ -66,7 +62,7 @@ bool weir__breaker_succeeded(struct weir__breaker *breaker)
         return false;
     breaker->state = WEIR__BREAKER_CLOSED;
     breaker->failures = 0;
-    breaker->failed_probes = 0;
+    breaker->wait_us = 0;
     breaker->retry_us = INT64_MAX;
     return !was_closed;
 }

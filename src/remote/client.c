@@ -78,22 +78,19 @@ struct weir__client *weir__client_new(const struct weir__store_options *options,
         channel->client = client;
         channel->number = i;
         channel->waiting.channel = channel;
+        STAILQ_INIT(&channel->commands);
         weir__breaker_init(&channel->breaker, options->breaker_failures, options->retry_min_us, options->retry_max_us,
                            weir__next_random(&client->random));
     }
     weir__topology_channel(client)->used = options->kind != WEIR__SINGLE;
-    if (options->kind != WEIR__CLUSTER) {
-        client->nodes_end = 1;
-        client->channels[0].used = true;
-        client->channels[0].host = options->seeds[0];
-    }
+    if (options->kind != WEIR__CLUSTER)
+        (void)weir__route_host(client, &options->seeds[0]);
     return client;
 }
 
 static void forget_list(struct weir__client *client, struct weir__request_list *list)
 {
-    for (struct weir__store_request *request; (request = list->first);) {
-        weir__request_list_remove(request);
+    for (struct weir__store_request *request; (request = weir__request_list_take(list));) {
         if (request->state & (WEIR__REQUEST_ORPHAN | WEIR__REQUEST_REFUND))
             weir__native_free(client, request);
         else
@@ -106,8 +103,8 @@ static void free_channel(struct weir__channel *channel)
     struct weir__client *client = channel->client;
 
     forget_list(client, &channel->waiting);
-    for (struct weir__command *command; (command = channel->first);) {
-        channel->first = command->next;
+    for (struct weir__command *command; (command = STAILQ_FIRST(&channel->commands));) {
+        STAILQ_REMOVE_HEAD(&channel->commands, next);
         forget_list(client, &command->requests);
         free(command);
     }

@@ -7,8 +7,8 @@
  *
  * The client does: login and SELECT, pipelining, loading the script on NOSCRIPT, finding and following the master
  * through Sentinel, slots of a cluster with MOVED and ASK, splitting a request by slots and refunding what a denied
- * part took, deadlines, a circuit breaker with half-open probes, reconnecting with exponential back-off and jitter.
- * What a host decides while the store is unavailable is the caller's policy.
+ * part took, deadlines, a circuit breaker with half-open probes, heartbeats, reconnecting with exponential back-off and
+ * jitter. What a host decides while the store is unavailable is the caller's policy.
  */
 #ifndef WEIR_REMOTE_CLIENT_H
 #define WEIR_REMOTE_CLIENT_H
@@ -33,6 +33,11 @@ struct weir__driver {
     void (*done)(void *context, struct weir__store_request *request);
     /* A server became available (`up`, error 0) or unavailable (why): for the log. `where` is its address. */
     void (*changed)(void *context, bool up, int error, const char *where);
+    /*
+     * An idle connection is checked by a PING after this time at most, and one that was lost is made again, so that
+     * `changed` is called without requests, too. 0: never, for a driver that polls only during calls.
+     */
+    int64_t heartbeat_us;
 };
 
 /* `seed`: of the jitter. NULL: no memory. `options` must outlive the client. */

@@ -67,7 +67,7 @@ bool weir__slots_redirect(const char *text, const char *queried, unsigned *slot,
  * The circuit breaker of one server. Closed: requests pass. After failures_max failures in a row it opens, and requests
  * are refused; at intervals with exponential back-off and 50 % jitter a probe (PING) is sent. When the probe succeeds,
  * the breaker is half open: one request passes, and only its success closes the breaker. So a server that replies to
- * PING but fails requests costs one request a probe.
+ * PING but fails requests costs one request a probe. Without requests, heartbeats (timers.c) open and close it.
  */
 
 enum weir__breaker_state {
@@ -82,8 +82,8 @@ struct weir__breaker {
     enum weir__breaker_state state;
     unsigned failures; /* in a row */
     unsigned failures_max;
-    unsigned failed_probes; /* since it opened: each doubles the interval */
     int64_t min_us, max_us; /* between two probes */
+    int64_t wait_us;        /* the last interval; 0: none since it closed */
     int64_t retry_us;       /* when the next probe is due; INT64_MAX: not open */
     uint64_t random;
 };
@@ -141,6 +141,7 @@ enum weir__command_kind {
     WEIR__COMMAND_ROLE,
     WEIR__COMMAND_PING, /* ends the handshake */
     WEIR__COMMAND_PROBE,
+    WEIR__COMMAND_HEARTBEAT,
     WEIR__COMMAND_LOAD,
     WEIR__COMMAND_IMPORTING,
     WEIR__COMMAND_TOPOLOGY, /* SENTINEL get-master-addr-by-name, CLUSTER SLOTS */
@@ -149,7 +150,7 @@ enum weir__command_kind {
 
 struct weir__command {
     struct weir__request_list requests;
-    struct weir__command *next;
+    STAILQ_ENTRY(weir__command) next;
     enum weir__command_kind kind;
     bool late; /* a deadline passed, and was counted as a failure */
     int64_t sent_us;
@@ -184,11 +185,14 @@ struct weir__channel {
     enum weir__channel_state state;
     struct weir__breaker breaker;
     bool down;                         /* last reported state */
+    bool rejects;                      /* the last reply to a request was an error, so that a PONG proves nothing */
+    int64_t active_us;                 /* last reply, heartbeat or end of the connection */
+    unsigned jitter;                   /* of the next heartbeat */
     struct weir__request_list waiting; /* to be sent with the next flush in state READY */
     uint32_t in_flight;                /* requests waiting and sent */
 
-    int64_t since_us; /* when connecting began */
-    struct weir__command *first, *last;
+    int64_t since_us;                      /* when connecting began */
+    STAILQ_HEAD(, weir__command) commands; /* without a reply yet */
     struct weir__buffer out;
     size_t out_at; /* bytes of it that are sent */
     bool sending;  /* driver.send was called */
@@ -239,6 +243,8 @@ struct weir__client {
 /* requests.c */
 void weir__request_list_add(struct weir__request_list *list, struct weir__store_request *request);
 void weir__request_list_remove(struct weir__store_request *request);
+/* Removes the first request; NULL: there is none. */
+struct weir__store_request *weir__request_list_take(struct weir__request_list *list);
 /* Moves all requests of a list to the end of another one. */
 void weir__request_list_move(struct weir__request_list *from, struct weir__request_list *to);
 /* Completes a request that is in no list: error 0, it has its reply. `sure`: it was certainly not carried out. */
@@ -258,8 +264,8 @@ void weir__channel_open(struct weir__channel *channel);
 void weir__channel_close(struct weir__channel *channel, int error, bool driver_closed);
 /* Closes it after the last reply. */
 void weir__channel_finish(struct weir__channel *channel);
-/* The command was appended to the output buffer, at offset `begin`. False: the channel was closed, no memory. */
-bool weir__channel_queued(struct weir__channel *channel, struct weir__command *command, uint64_t begin);
+/* The command was appended to the output buffer. False: the channel was closed, no memory. */
+bool weir__channel_queued(struct weir__channel *channel, struct weir__command *command);
 /* Sends a command without requests. It has up to two arguments; the others are NULL. False: the channel is closed. */
 bool weir__channel_send(struct weir__channel *channel, enum weir__command_kind kind, const char *name,
                         const char *first, const char *second);
@@ -275,7 +281,10 @@ void weir__clock_offset_update(struct weir__clock_offset *clock_offset, int64_t 
 void weir__channel_flush(struct weir__channel *channel);
 /* Completes the command's requests, or sends them again. */
 void weir__command_reply(struct weir__channel *channel, struct weir__command *command, const redisReply *reply);
-/* Completes the requests of a command; error 0: they succeeded. `sure`: after an error, they were not carried out. */
+/*
+ * Completes the requests of a command, and frees it; error 0: they succeeded. `sure`: after an error, they were not
+ * carried out.
+ */
 void weir__command_complete(struct weir__client *client, struct weir__command *command, int error, bool sure);
 
 /* route.c */

@@ -104,7 +104,6 @@ static bool send_command(struct weir__channel *channel, struct weir__command *co
     struct weir__group_ref refs[WEIR__BATCH_GROUPS];
     size_t count = list_groups(command, refs);
     const struct weir__store_request *first = command->requests.first;
-    uint64_t begin = channel->out_total;
     /* In a cluster the sender's key would be in another slot, so batches are not numbered there (docs/store.md). */
     if (first->raw) {
         weir__buffer_add(&channel->out, first->raw->command, first->raw->command_len);
@@ -121,7 +120,7 @@ static bool send_command(struct weir__channel *channel, struct weir__command *co
     } else {
         weir__script_call(&channel->out, refs, count, NULL);
     }
-    return weir__channel_queued(channel, command, begin);
+    return weir__channel_queued(channel, command);
 }
 
 void weir__channel_flush(struct weir__channel *channel)
@@ -145,12 +144,12 @@ void weir__channel_flush(struct weir__channel *channel)
 
 void weir__command_complete(struct weir__client *client, struct weir__command *command, int error, bool sure)
 {
-    for (struct weir__store_request *request; (request = command->requests.first);) {
-        weir__request_list_remove(request);
+    for (struct weir__store_request *request; (request = weir__request_list_take(&command->requests));) {
         if (error && !sure)
             weir__internal_release_permits(client, request);
         weir__request_end(client, request, error, sure);
     }
+    free(command);
 }
 
 /* The server does not know the script (NOSCRIPT): loads it once and sends the command again. */
@@ -167,6 +166,7 @@ static void load_and_repeat(struct weir__channel *channel, struct weir__command 
         int error = channel->load_error ? channel->load_error : WEIR_ESTOREERROR;
         weir__request_list_remove(request);
         weir__request_end(client, request, error, true);
+        channel->rejects |= exhausted;
         if (exhausted)
             weir__route_failed(channel, error);
     }
@@ -174,7 +174,6 @@ static void load_and_repeat(struct weir__channel *channel, struct weir__command 
         /* If this was the request of a half-open breaker, it decided nothing: another one must try. */
         weir__breaker_release(&channel->breaker);
         weir__command_complete(client, command, WEIR_ESTOREDOWN, true);
-        free(command);
         return;
     }
     const struct weir__raw_command *raw = command->requests.first->raw;
@@ -184,7 +183,6 @@ static void load_and_repeat(struct weir__channel *channel, struct weir__command 
         client->stats.script_loads++;
         if (!weir__channel_send(channel, WEIR__COMMAND_LOAD, "SCRIPT", "LOAD", script)) {
             weir__command_complete(client, command, WEIR_ESTOREDOWN, true);
-            free(command);
             return;
         }
     }
@@ -195,8 +193,7 @@ static void load_and_repeat(struct weir__channel *channel, struct weir__command 
 static void resend(struct weir__client *client, struct weir__command *command, struct weir__channel *to, bool importing,
                    int error)
 {
-    for (struct weir__store_request *request; (request = command->requests.first);) {
-        weir__request_list_remove(request);
+    for (struct weir__store_request *request; (request = weir__request_list_take(&command->requests));) {
         request->state &= (uint8_t) ~(WEIR__REQUEST_IMPORTING | WEIR__REQUEST_HALF_OPEN);
         if (request->state & WEIR__REQUEST_ORPHAN || ++request->tries > WEIR__TRIES) {
             weir__request_end(client, request, error, true);
@@ -264,6 +261,7 @@ static void error_reply(struct weir__channel *channel, struct weir__command *com
     }
     int error = weir__store_error(reply->str, (size_t)reply->len);
     copy_error(command->requests.first, reply->str);
+    channel->rejects = true;
     weir__route_failed(channel, error);
     if (cluster && begins(reply, "CLUSTERDOWN")) {
         weir__topology_want_refresh(client);
@@ -272,7 +270,6 @@ static void error_reply(struct weir__channel *channel, struct weir__command *com
     }
     /* Errors with a code of their own are raised before the script writes anything. */
     weir__command_complete(client, command, error, error != WEIR_ESTOREERROR);
-    free(command);
     /* A replica refuses writes: reconnect, since the address may belong to another server by now. */
     if (error == WEIR_ESTOREREADONLY)
         weir__channel_finish(channel);
@@ -298,13 +295,12 @@ void weir__command_reply(struct weir__channel *channel, struct weir__command *co
             learn_clock(channel, command, refs, count);
     }
     if (error) {
+        channel->rejects = true;
         weir__command_complete(client, command, error, false);
-        free(command);
         weir__channel_close(channel, error, false);
         return;
     }
     if (!command->late)
         weir__route_succeeded(channel);
     weir__command_complete(client, command, 0, true);
-    free(command);
 }

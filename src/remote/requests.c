@@ -48,12 +48,19 @@ void weir__request_list_remove(struct weir__store_request *request)
     request->next = request->previous = NULL;
 }
 
+struct weir__store_request *weir__request_list_take(struct weir__request_list *list)
+{
+    struct weir__store_request *request = list->first;
+
+    if (request)
+        weir__request_list_remove(request);
+    return request;
+}
+
 void weir__request_list_move(struct weir__request_list *from, struct weir__request_list *to)
 {
-    for (struct weir__store_request *request; (request = from->first);) {
-        weir__request_list_remove(request);
+    for (struct weir__store_request *request; (request = weir__request_list_take(from));)
         weir__request_list_add(to, request);
-    }
 }
 
 /* ---- Internal requests ---- */
@@ -183,14 +190,12 @@ static bool may_repeat(const struct weir__store_request *request)
 
 static void back_ended(struct weir__client *client, struct weir__store_request *request, int error, bool sure)
 {
-    if (!error) {
-        client->stats.refunds += request->op_count;
-        weir__native_free(client, request);
-    } else if ((sure || may_repeat(request)) && client->now_us < request->deadline_us) {
+    if (error && (sure || may_repeat(request)) && client->now_us < request->deadline_us) {
         try_later(client, request);
-    } else {
-        weir__native_free(client, request);
+        return;
     }
+    client->stats.refunds += error ? 0 : request->op_count;
+    weir__native_free(client, request);
 }
 
 void weir__request_end(struct weir__client *client, struct weir__store_request *request, int error, bool sure)
@@ -202,7 +207,7 @@ void weir__request_end(struct weir__client *client, struct weir__store_request *
     }
     if (request->state & WEIR__REQUEST_ORPHAN) {
         if (!error)
-            weir__internal_refund_clear(client, request->ops, request->op_count);
+            weir__internal_refund(client, request->ops, request->op_count);
         weir__native_free(client, request);
         return;
     }

@@ -16,7 +16,8 @@ static void channel_use(struct weir__channel *channel, const struct weir__store_
     channel->used = true;
     if (client->nodes_end <= channel->number)
         client->nodes_end = channel->number + 1;
-    channel->down = false;
+    channel->down = channel->rejects = false;
+    channel->active_us = client->now_us;
     channel->host = *host;
     weir__breaker_init(&channel->breaker, options->breaker_failures, options->retry_min_us, options->retry_max_us,
                        weir__next_random(&client->random));
@@ -71,12 +72,12 @@ void weir__route_failed(struct weir__channel *channel, int error)
         client->stats.opened++;
         weir__route_report(channel, false, error);
     }
-    if (client->options->kind != WEIR__SINGLE)
-        weir__topology_want_refresh(client);
+    weir__topology_want_refresh(client);
 }
 
 void weir__route_succeeded(struct weir__channel *channel)
 {
+    channel->rejects = false;
     if (weir__breaker_succeeded(&channel->breaker))
         weir__route_report(channel, true, 0);
     if (channel->client->stats.state == WEIR__STORE_NEW)
@@ -110,6 +111,12 @@ void weir__route_probe(struct weir__channel *channel)
 
 /* ---- Requests ---- */
 
+static void refuse(struct weir__client *client, struct weir__store_request *request)
+{
+    client->stats.refused += (request->state & (WEIR__REQUEST_ORPHAN | WEIR__REQUEST_REFUND | WEIR__REQUEST_SUB)) == 0;
+    weir__request_end(client, request, WEIR_ESTOREBREAKER, true);
+}
+
 bool weir__route_open(struct weir__client *client, unsigned slot)
 {
     const struct weir__channel *channel = weir__route_slot(client, slot);
@@ -121,12 +128,8 @@ bool weir__route_open(struct weir__client *client, unsigned slot)
 
 void weir__route_to(struct weir__channel *channel, struct weir__store_request *request)
 {
-    struct weir__client *client = channel->client;
-
     if (channel->in_flight >= WEIR__IN_FLIGHT || !weir__breaker_allows(&channel->breaker)) {
-        client->stats.refused +=
-            (request->state & (WEIR__REQUEST_ORPHAN | WEIR__REQUEST_REFUND | WEIR__REQUEST_SUB)) == 0;
-        weir__request_end(client, request, WEIR_ESTOREBREAKER, true);
+        refuse(channel->client, request);
         return;
     }
     if (channel->breaker.state == WEIR__BREAKER_HALF_OPEN_BUSY)
@@ -147,8 +150,7 @@ void weir__route(struct weir__client *client, struct weir__store_request *reques
     /* While there is no slot map, the breaker of the topology channel is the store's. */
     struct weir__breaker *breaker = &weir__topology_channel(client)->breaker;
     if (breaker->state != WEIR__BREAKER_CLOSED && breaker->state != WEIR__BREAKER_HALF_OPEN) {
-        client->stats.refused += (request->state & (WEIR__REQUEST_REFUND | WEIR__REQUEST_SUB)) == 0;
-        weir__request_end(client, request, WEIR_ESTOREBREAKER, true);
+        refuse(client, request);
         return;
     }
     weir__request_list_add(&client->unrouted, request);

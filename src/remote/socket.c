@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <limits.h>
+#include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <openssl/err.h>
@@ -22,21 +23,62 @@ static void fail(struct weir__socket *to, int error)
     to->error = error;
 }
 
+/* ---- Addresses ---- */
+
+static bool find_path(const char *path, struct weir__addresses *addresses)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+
+    if (strlen(path) >= sizeof(address.sun_path))
+        return false;
+    memcpy(address.sun_path, path, strlen(path) + 1);
+    memcpy(&addresses->list[0], &address, sizeof(address));
+    addresses->lens[0] = sizeof(address);
+    addresses->count = 1;
+    return true;
+}
+
+bool weir__addresses_find(const char *host, uint16_t port, bool names, struct weir__addresses *addresses)
+{
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV}, *found = NULL;
+    char service[8];
+
+    addresses->count = addresses->next = 0;
+    if (host[0] == '/')
+        return find_path(host, addresses);
+    snprintf(service, sizeof(service), "%u", (unsigned)port);
+    int error = getaddrinfo(host, service, &hints, &found);
+    hints.ai_flags = AI_NUMERICSERV | AI_ADDRCONFIG;
+    if (error && names)
+        error = getaddrinfo(host, service, &hints, &found);
+    if (error)
+        return false;
+    for (const struct addrinfo *one = found; one && addresses->count < WEIR__ADDRESSES_MAX; one = one->ai_next) {
+        memcpy(&addresses->list[addresses->count], one->ai_addr, one->ai_addrlen);
+        addresses->lens[addresses->count++] = one->ai_addrlen;
+    }
+    freeaddrinfo(found);
+    return addresses->count > 0;
+}
+
+/* ---- Connecting and closing ---- */
+
 /* Tries the remaining addresses until one connects or is in progress. */
 static void try_next(struct weir__socket *to)
 {
-    while (to->next) {
-        const struct addrinfo *address = to->next;
+    while (to->addresses.next < to->addresses.count) {
+        unsigned at = to->addresses.next++;
+        const struct sockaddr *address = (const struct sockaddr *)&to->addresses.list[at];
         int on = 1;
-        to->next = address->ai_next;
         if (to->fd >= 0)
             close(to->fd);
-        to->fd = socket(address->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+        to->fd = socket(address->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
         if (to->fd < 0)
             continue;
         (void)setsockopt(to->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
         (void)setsockopt(to->fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
-        if (connect(to->fd, address->ai_addr, address->ai_addrlen) == 0 || errno == EINPROGRESS) {
+        /* A unix socket connects at once, or fails when the backlog is full. */
+        if (connect(to->fd, address, to->addresses.lens[at]) == 0 || errno == EINPROGRESS) {
             to->state = WEIR__SOCKET_CONNECTING;
             return;
         }
@@ -44,54 +86,16 @@ static void try_next(struct weir__socket *to)
     fail(to, WEIR_ESTOREDOWN);
 }
 
-static void open_unix(struct weir__socket *to, const char *path)
-{
-    struct sockaddr_un address = {.sun_family = AF_UNIX};
-
-    if (strlen(path) >= sizeof(address.sun_path)) {
-        fail(to, WEIR_ESTOREDOWN);
-        return;
-    }
-    memcpy(address.sun_path, path, strlen(path) + 1);
-    to->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    /* A unix socket connects at once, or fails when the backlog is full. */
-    if (to->fd < 0 || connect(to->fd, (const struct sockaddr *)&address, sizeof(address)) != 0)
-        fail(to, WEIR_ESTOREDOWN);
-    else
-        to->state = WEIR__SOCKET_CONNECTING;
-}
-
 void weir__socket_open(struct weir__socket *to, const struct weir__store_options *options, const char *host,
                        uint16_t port)
 {
-    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV};
-    char service[8];
-
     *to = (struct weir__socket){.fd = -1};
     snprintf(to->name, sizeof(to->name), "%s", options->server_name[0] ? options->server_name : host);
-    if (options->unix_socket) {
-        open_unix(to, host);
-        return;
-    }
-    snprintf(service, sizeof(service), "%u", (unsigned)port);
-    if (getaddrinfo(host, service, &hints, &to->addresses) != 0) {
-        hints.ai_flags = AI_NUMERICSERV | AI_ADDRCONFIG;
-        to->addresses = NULL;
-        if (getaddrinfo(host, service, &hints, &to->addresses) != 0) {
-            to->addresses = NULL;
-            fail(to, WEIR_ESTOREDOWN);
-            return;
-        }
-    }
-    to->next = to->addresses;
+    (void)weir__addresses_find(host, port, true, &to->addresses);
     try_next(to);
 }
 
-/*
- * Discards unsent bytes: they must not arrive after a partition has healed, when the request was sent again over
- * another connection.
- */
-static void drop_unsent(int fd)
+void weir__socket_drop_unsent(int fd)
 {
     int unsent = 0;
     struct linger none = {.l_onoff = 1, .l_linger = 0};
@@ -101,11 +105,9 @@ static void drop_unsent(int fd)
 
 void weir__socket_close(struct weir__socket *to)
 {
-    if (to->addresses)
-        freeaddrinfo(to->addresses);
     SSL_free(to->tls);
     if (to->fd >= 0) {
-        drop_unsent(to->fd);
+        weir__socket_drop_unsent(to->fd);
         close(to->fd);
     }
     *to = (struct weir__socket){.fd = -1};
@@ -113,16 +115,12 @@ void weir__socket_close(struct weir__socket *to)
 
 short weir__socket_events(const struct weir__socket *from, bool output)
 {
-    switch (from->state) {
-    case WEIR__SOCKET_CONNECTING:
-        return POLLOUT;
-    case WEIR__SOCKET_SHAKING:
-    case WEIR__SOCKET_OPEN:
-        return (short)(POLLIN | (output || (from->tls && SSL_want_write(from->tls)) ? POLLOUT : 0));
-    default:
-        return 0;
-    }
+    if (from->state <= WEIR__SOCKET_CONNECTING)
+        return from->state == WEIR__SOCKET_CONNECTING ? POLLOUT : 0;
+    return (short)(POLLIN | (output || (from->tls && SSL_want_write(from->tls)) ? POLLOUT : 0));
 }
+
+/* ---- Sending and receiving ---- */
 
 /* OpenSSL's error queue belongs to the thread: what others left in it must not be taken for an error of a session. */
 
@@ -133,6 +131,8 @@ static void shake(struct weir__socket *with)
 
     if (result < 0)
         fail(with, result);
+    else if (result > 0 && SSL_get_verify_mode(with->tls) != SSL_VERIFY_NONE && !weir__tls_has_certificate(with->tls))
+        fail(with, WEIR_ESTOREAUTH);
     else if (result > 0)
         with->state = WEIR__SOCKET_OPEN;
 }

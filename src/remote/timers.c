@@ -1,7 +1,8 @@
-/* Timers: deadlines, connections that hang, probes, retries. */
+/* Timers: deadlines, connections that hang, probes, heartbeats, retries. */
 #include "remote/client_internal.h"
 
 #define STALL_US 1000000 /* without a reply for so long, or for ten deadlines: the connection is closed */
+#define JITTER   1024    /* steps of a heartbeat's jitter, which is half of its interval */
 
 /* ---- Deadlines: a list, earliest first ---- */
 
@@ -31,24 +32,20 @@ void weir__timer_remove(struct weir__client *client, struct weir__store_request 
 
 void weir__request_timed_out(struct weir__client *client, struct weir__store_request *request)
 {
-    struct weir__request_list *list = request->list;
+    const struct weir__request_list *list = request->list;
+    struct weir__channel *channel = !list                       ? NULL
+                                    : list == &client->unrouted ? weir__topology_channel(client)
+                                                                : list->channel;
 
-    if (!list)
+    if (!channel)
         return;
-    if (list == &client->unrouted) {
-        if (!weir__topology_channel(client)->lost_time)
-            weir__topology_failed(client, WEIR_ESTORESLOW);
-        weir__topology_channel(client)->lost_time = true;
-    } else if (list->command) {
-        /* A late reply is one failure, however many requests wait for it. */
-        if (!list->command->late)
-            weir__route_failed(list->channel, WEIR_ESTORESLOW);
-        list->command->late = true;
-    } else if (list->channel) {
-        if (!list->channel->lost_time)
-            weir__route_failed(list->channel, WEIR_ESTORESLOW);
-        list->channel->lost_time = true;
-    }
+    /* A late reply is one failure, however many requests wait for it. */
+    bool *counted = list->command ? &list->command->late : &channel->lost_time;
+    if (!*counted && list == &client->unrouted)
+        weir__topology_failed(client, WEIR_ESTORESLOW);
+    else if (!*counted)
+        weir__route_failed(channel, WEIR_ESTORESLOW);
+    *counted = true;
 }
 
 static void pass_deadlines(struct weir__client *client)
@@ -87,7 +84,7 @@ static int64_t channel_limit(const struct weir__channel *channel)
         return channel->since_us + connect_us;
     case WEIR__CHANNEL_READY:
     case WEIR__CHANNEL_DRAINING:
-        return channel->first ? channel->first->sent_us + stall_us : INT64_MAX;
+        return STAILQ_EMPTY(&channel->commands) ? INT64_MAX : STAILQ_FIRST(&channel->commands)->sent_us + stall_us;
     default:
         return INT64_MAX;
     }
@@ -100,6 +97,41 @@ static void close_if_stalled(struct weir__channel *channel)
                             false);
 }
 
+/*
+ * When the server is to be checked although no request asks for it: after heartbeat_us without a reply, and sooner
+ * (retry_max) while the connection is lost or failures count, so that the breaker opens and closes in seconds. While it
+ * is open, probes check.
+ */
+static int64_t heartbeat_due(const struct weir__channel *channel)
+{
+    const struct weir__client *client = channel->client;
+    const struct weir__breaker *breaker = &channel->breaker;
+    int64_t wait_us = client->driver.heartbeat_us;
+    bool ready = channel->state == WEIR__CHANNEL_READY && STAILQ_EMPTY(&channel->commands);
+
+    if (wait_us == 0 || !(ready || channel->state == WEIR__CHANNEL_CLOSED) ||
+        (client->options->kind == WEIR__CLUSTER && !channel->listed) ||
+        (breaker->state != WEIR__BREAKER_CLOSED && breaker->state != WEIR__BREAKER_HALF_OPEN))
+        return INT64_MAX;
+    if ((!ready || (breaker->failures > 0 && !channel->rejects)) && client->options->retry_max_us < wait_us)
+        wait_us = client->options->retry_max_us;
+    return channel->active_us + wait_us / 2 + wait_us / 2 * channel->jitter / JITTER;
+}
+
+static void heartbeat(struct weir__channel *channel)
+{
+    struct weir__client *client = channel->client;
+
+    if (client->now_us < heartbeat_due(channel))
+        return;
+    channel->active_us = client->now_us;
+    channel->jitter = (unsigned)(weir__next_random(&client->random) % JITTER);
+    if (channel->state == WEIR__CHANNEL_READY)
+        weir__channel_send(channel, WEIR__COMMAND_HEARTBEAT, "PING", NULL, NULL);
+    else
+        weir__route_connect(channel);
+}
+
 static void pass_channels(struct weir__client *client)
 {
     for (unsigned i = 0; i < client->nodes_end; i++) {
@@ -107,6 +139,7 @@ static void pass_channels(struct weir__client *client)
             continue;
         close_if_stalled(&client->channels[i]);
         weir__route_probe(&client->channels[i]);
+        heartbeat(&client->channels[i]);
     }
     close_if_stalled(weir__topology_channel(client));
 }
@@ -121,10 +154,8 @@ static void route_list(struct weir__client *client, struct weir__request_list *l
         return;
     /* Requests that are added meanwhile wait for the next time. */
     weir__request_list_move(list, &all);
-    for (struct weir__store_request *request; (request = all.first);) {
-        weir__request_list_remove(request);
+    for (struct weir__store_request *request; (request = weir__request_list_take(&all));)
         weir__route(client, request);
-    }
 }
 
 void weir__client_pass_time(struct weir__client *client)
@@ -159,6 +190,7 @@ int64_t weir__client_next_time(const struct weir__client *client)
             continue;
         earlier(&at_us, channel_limit(&client->channels[i]));
         earlier(&at_us, client->channels[i].breaker.retry_us);
+        earlier(&at_us, heartbeat_due(&client->channels[i]));
     }
     earlier(&at_us, channel_limit(&client->channels[WEIR__TOPOLOGY_CHANNEL]));
     earlier(&at_us, weir__topology_due(client));

@@ -160,14 +160,13 @@ static BIO *bio_new(int fd)
 
 /* ---- Sessions ---- */
 
-/* The name that the certificate must be valid for. Host names are also sent (SNI), addresses are not. */
-static bool expect_name(SSL *ssl, const char *name)
+bool weir__tls_expect_name(SSL *tls, const char *name)
 {
     unsigned char address[16];
 
     if (inet_pton(AF_INET, name, address) == 1 || inet_pton(AF_INET6, name, address) == 1)
-        return X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(ssl), name) == 1;
-    return SSL_set_tlsext_host_name(ssl, name) == 1 && SSL_set1_host(ssl, name) == 1;
+        return X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(tls), name) == 1;
+    return SSL_set_tlsext_host_name(tls, name) == 1 && SSL_set1_host(tls, name) == 1; /* addresses are not sent (SNI) */
 }
 
 SSL *weir__tls_new(SSL_CTX *context, int fd, const char *name)
@@ -175,7 +174,7 @@ SSL *weir__tls_new(SSL_CTX *context, int fd, const char *name)
     SSL *tls = SSL_new(context);
     BIO *bio = bio_new(fd);
 
-    if (!tls || !bio || !expect_name(tls, name)) {
+    if (!tls || !bio || !weir__tls_expect_name(tls, name)) {
         BIO_free(bio);
         SSL_free(tls);
         ERR_clear_error();

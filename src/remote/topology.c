@@ -81,7 +81,8 @@ void weir__topology_query(struct weir__channel *topology)
 /* False: invalid. */
 static bool set_host(struct weir__store_host *host, const char *name, size_t len, long long port)
 {
-    if (len == 0 || len >= sizeof(host->name) || memchr(name, '\0', len) || port < 1 || port > 65535)
+    /* A path would be one of a Unix socket: only the configuration names those. */
+    if (len == 0 || len >= sizeof(host->name) || memchr(name, '\0', len) || name[0] == '/' || port < 1 || port > 65535)
         return false;
     memcpy(host->name, name, len);
     host->name[len] = '\0';
@@ -121,15 +122,13 @@ static void route_all_again(struct weir__client *client)
     struct weir__request_list all = {0};
 
     for (unsigned i = 0; i < client->nodes_end; i++)
-        for (struct weir__store_request *request; (request = client->channels[i].waiting.first);) {
+        for (struct weir__store_request *request; (request = weir__request_list_take(&client->channels[i].waiting));) {
             if (request->state & WEIR__REQUEST_HALF_OPEN)
                 weir__breaker_release(&client->channels[i].breaker);
-            weir__request_list_remove(request);
             weir__request_list_add(&all, request);
         }
     weir__request_list_move(&client->unrouted, &all);
-    for (struct weir__store_request *request; (request = all.first);) {
-        weir__request_list_remove(request);
+    for (struct weir__store_request *request; (request = weir__request_list_take(&all));) {
         if (request->state & WEIR__REQUEST_REFUND && client->now_us >= request->deadline_us)
             weir__request_end(client, request, WEIR_ESTORESLOW, true);
         else if (!weir__route_slot(client, request->slot))
@@ -161,9 +160,7 @@ static void found_map(struct weir__client *client, const struct weir__slot_map *
     client->refreshing = false;
     weir__breaker_probed(&topology->breaker);
     (void)weir__breaker_succeeded(&topology->breaker);
-    if (topology->down)
-        client->driver.changed(client->driver.context, true, 0, topology->host.name);
-    topology->down = false;
+    weir__route_report(topology, true, 0);
     route_all_again(client);
     for (unsigned i = 0; i < client->nodes_end; i++) {
         struct weir__channel *channel = &client->channels[i];
@@ -214,8 +211,7 @@ void weir__topology_failed(struct weir__client *client, int error)
     if (!weir__breaker_failed(&topology->breaker, client->now_us) || client->have_map)
         return;
     client->stats.opened++;
-    topology->down = true;
-    client->driver.changed(client->driver.context, false, error, topology->host.name);
+    weir__route_report(topology, false, error);
 }
 
 static void found_nothing(struct weir__client *client, int error)
@@ -234,10 +230,8 @@ static void found_nothing(struct weir__client *client, int error)
         return;
     struct weir__request_list all = {0};
     weir__request_list_move(&client->unrouted, &all);
-    for (struct weir__store_request *request; (request = all.first);) {
-        weir__request_list_remove(request);
+    for (struct weir__store_request *request; (request = weir__request_list_take(&all));)
         weir__request_end(client, request, error, true);
-    }
 }
 
 void weir__topology_lost(struct weir__client *client, int error)

@@ -18,38 +18,32 @@ bool weir__address_from(const uint8_t *bytes, size_t len, struct weir__address *
     return true;
 }
 
-/* A number of up to `digits` digits without leading zeros. Returns how many there were; 0: none, or too many. */
-static size_t parse_number(weir_text text, size_t digits, unsigned *number)
-{
-    size_t n = 0;
-    unsigned value = 0;
-
-    while (n < text.len && weir__is_digit(text.data[n])) {
-        if (n == digits || (n == 1 && value == 0))
-            return 0;
-        value = value * 10 + (unsigned)(text.data[n++] - '0');
-    }
-    *number = value;
-    return n;
-}
-
-/* How many characters at the beginning are an IPv4 address; 0: it does not begin with one. */
+/* How many characters at the beginning are an IPv4 address without leading zeros; 0: it does not begin with one. */
 static size_t parse4(weir_text text, struct weir__address *address)
 {
     uint8_t bytes[4];
-    size_t at = 0;
+    size_t count = 0, digits = 0;
+    unsigned number = 0;
 
-    for (int i = 0; i < 4; i++) {
-        unsigned number = 0;
-        if (i > 0 && (at == text.len || text.data[at++] != '.'))
+    for (size_t at = 0;; at++) {
+        if (at < text.len && weir__is_digit(text.data[at])) {
+            if (digits++ > 0 && number == 0)
+                return 0;
+            number = number * 10 + (unsigned)(text.data[at] - '0');
+            if (number > 255)
+                return 0;
+            continue;
+        }
+        if (digits == 0)
             return 0;
-        size_t digits = parse_number((weir_text){text.data + at, text.len - at}, 3, &number);
-        if (digits == 0 || number > 255)
+        bytes[count++] = (uint8_t)number;
+        if (count == 4)
+            return weir__address_from(bytes, 4, address) ? at : 0;
+        if (at == text.len || text.data[at] != '.')
             return 0;
-        bytes[i] = (uint8_t)number;
-        at += digits;
+        number = 0;
+        digits = 0;
     }
-    return weir__address_from(bytes, sizeof bytes, address) ? at : 0;
 }
 
 static bool parse6(weir_text text, struct weir__address *address)
@@ -67,20 +61,16 @@ static bool parse6(weir_text text, struct weir__address *address)
 /* IPv6, optionally with '%' and a zone, which is dropped: only the sender knows its zones. */
 static bool parse6_zoned(weir_text text, struct weir__address *address)
 {
-    const char *zone = memchr(text.data, '%', text.len);
+    weir_text zone = text, bare = weir__text_cut(&zone, '%');
 
-    if (zone) {
-        size_t before = (size_t)(zone - text.data);
-        if (before + 1 == text.len)
+    if (bare.len < text.len && zone.len == 0)
+        return false;
+    for (size_t i = 0; i < zone.len; i++) {
+        char c = zone.data[i];
+        if (!weir__is_digit(c) && !weir__is_letter(c) && c != '.' && c != '_' && c != '-' && c != '~')
             return false;
-        for (size_t i = before + 1; i < text.len; i++) {
-            char c = (char)weir__lower(text.data[i]);
-            if (!weir__is_digit(c) && !(c >= 'a' && c <= 'z') && c != '.' && c != '_' && c != '-' && c != '~')
-                return false;
-        }
-        text.len = before;
     }
-    return parse6(text, address);
+    return parse6(bare, address);
 }
 
 /* Nothing, or ':' and one to five digits. */
@@ -212,22 +202,14 @@ void weir__address_mask(struct weir__address *address, int length)
 bool weir__network_parse(weir_text text, struct weir__network *network, bool *host_bits)
 {
     text = weir__text_trim(text);
-    const char *slash = text.len > 0 ? memchr(text.data, '/', text.len) : NULL;
-    weir_text address = {text.data, slash ? (size_t)(slash - text.data) : text.len};
-    unsigned length, longest = 32;
+    weir_text prefix = text, address = weir__text_cut(&prefix, '/');
+    bool four = address.len > 0 && parse4(address, &network->address) == address.len;
+    int64_t longest = four ? 32 : 128, length = longest;
 
-    size_t four = parse4(address, &network->address);
-    if (four == 0 || four != address.len) {
-        if (!parse6(address, &network->address))
-            return false;
-        longest = 128;
-    }
-    length = longest;
-    if (slash) {
-        weir_text rest = {slash + 1, text.len - address.len - 1};
-        if (rest.len == 0 || parse_number(rest, 3, &length) != rest.len || length > longest)
-            return false;
-    }
+    if (!four && !parse6(address, &network->address))
+        return false;
+    if (address.len < text.len && (!weir__parse_int(prefix, &length) || prefix.data[0] == '-' || length > longest))
+        return false;
     network->length = (uint8_t)(128 - longest + length);
     struct weir__address given = network->address;
     weir__address_mask(&network->address, network->length);
@@ -331,19 +313,20 @@ bool weir__networks_contain(const struct weir__networks *networks, const struct 
     return number <= networks->ranges[first - networks->firsts].last;
 }
 
-/* ---- The client behind trusted proxies ---- */
-
-/* Removes and returns the last element of a list, after the last comma. */
-static weir_text cut_hop(weir_text *list)
+bool weir__networks_within(const struct weir__networks *inner, const struct weir__networks *outer)
 {
-    size_t at = list->len;
-
-    while (at > 0 && list->data[at - 1] != ',')
-        at--;
-    weir_text hop = {list->data + at, list->len - at};
-    list->len = at > 0 ? at - 1 : 0;
-    return weir__text_trim(hop);
+    size_t at = 0;
+    for (size_t i = 0; i < inner->count; i++) {
+        while (at < outer->count && outer->ranges[at].last < inner->ranges[i].first)
+            at++; /* both are sorted, and ranges that touch are one */
+        if (at == outer->count || outer->ranges[at].first > inner->ranges[i].first ||
+            outer->ranges[at].last < inner->ranges[i].last)
+            return false;
+    }
+    return true;
 }
+
+/* ---- The client behind trusted proxies ---- */
 
 /* The opening quote of the closing quote at `at`; 0, where a quote cannot be, if there is none. */
 static size_t opening_quote(const char *data, size_t at)
@@ -361,17 +344,21 @@ static size_t opening_quote(const char *data, size_t at)
     return 0;
 }
 
-/* Removes the last element of a list in which quotes protect commas. False: an unmatched quote. */
+/*
+ * Removes the last element of a list in which quotes protect commas. False: an unmatched quote. In X-Forwarded-For no
+ * element with a quote is an address.
+ */
 static bool cut_element(weir_text *list, weir_text *element)
 {
+    const char *data = list->data;
     size_t at = list->len;
 
-    while (at > 0 && list->data[at - 1] != ',') {
+    while (at > 0 && data[at - 1] != ',') {
         at--;
-        if (list->data[at] == '"' && (at = opening_quote(list->data, at)) == 0)
+        if (data[at] == '"' && (at = opening_quote(data, at)) == 0)
             return false;
     }
-    *element = weir__text_trim((weir_text){list->data + at, list->len - at});
+    *element = weir__text_trim((weir_text){data + at, list->len - at});
     list->len = at > 0 ? at - 1 : 0;
     return true;
 }
@@ -449,9 +436,7 @@ void weir__client_address(const struct weir__address *peer, const struct weir__n
     *client = *peer;
     for (int i = 0; i < WEIR__HOPS_MAX && list.len > 0; i++) {
         weir_text element;
-        if (!standard)
-            element = cut_hop(&list);
-        else if (!cut_element(&list, &element))
+        if (!cut_element(&list, &element))
             return;
         if (element.len == 0)
             continue;

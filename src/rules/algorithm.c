@@ -26,6 +26,7 @@ static const struct {
     const char *who;
     struct weir__field field;
 } parameters[] = {
+    {~0U, "all", {"soft", WEIR__FIELD_PERCENT, IN(soft_percent)}},
     {OF(WEIR_TOKEN_BUCKET) | OF(WEIR_LEAKY_BUCKET),
      "token_bucket and leaky_bucket",
      {"burst", WEIR__FIELD_INT, IN(burst), .min = 1, .max = UINT32_MAX}},
@@ -124,8 +125,6 @@ bool weir__algorithm_read(struct weir__builder *builder, const struct weir__limi
     params->buckets = params->algorithm == WEIR_SLIDING_WINDOW_COUNTER ? 2 : 0;
 
     bool good = true;
-    if ((node = field(nodes, "soft")))
-        good = weir__field_percent(node, "soft", &params->soft_percent);
     if (!check_parameters(nodes, word))
         return false;
     for (size_t i = 0; i < WEIR__COUNT(parameters); i++)

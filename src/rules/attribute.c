@@ -49,18 +49,11 @@ int weir__attribute_add(struct weir__attributes *all, struct weir__arena *arena,
 
 /* ---- Names ---- */
 
-static const struct {
-    const char *name;
-    enum weir__attribute_kind kind;
-} builtin[] = {
-    {"client_ip", WEIR__ATTR_CLIENT_IP},
-    {"path", WEIR__ATTR_PATH},
-    {"method", WEIR__ATTR_METHOD},
-    {"host", WEIR__ATTR_HOST},
-};
-
-/* Built-in and well-known attribute names, for suggestions. */
+/* Built-in and well-known attributes. */
 static const char *const known_names[] = {"client_ip", "path", "method", "host", "user_id", "api_key", "tier"};
+static const enum weir__attribute_kind known_kinds[] = {WEIR__ATTR_CLIENT_IP, WEIR__ATTR_PATH,  WEIR__ATTR_METHOD,
+                                                        WEIR__ATTR_HOST,      WEIR__ATTR_NAMED, WEIR__ATTR_NAMED,
+                                                        WEIR__ATTR_NAMED};
 
 /* Names of the built-in attributes in other products. */
 static const char *const elsewhere[][2] = {
@@ -84,8 +77,6 @@ static const char *const prefixes[] = {"header", "cookie", "query", "path"};
 static const char *const prefixes_elsewhere[][2] = {
     {"header", "http,hdr,request"}, {"query", "arg,args,param"}, {"path", "segment"}};
 
-#define COUNT(array) (sizeof(array) / sizeof((array)[0]))
-
 /* The "token" of HTTP: names of headers and cookies. */
 static bool is_token(weir_text text)
 {
@@ -105,12 +96,13 @@ bool weir__attribute_is_name(weir_text text)
     return text.len > 0;
 }
 
-static bool is_printable(weir_text text)
+bool weir__attribute_is_known(const struct weir__attributes *all, weir_text name)
 {
-    for (size_t i = 0; i < text.len; i++)
-        if ((unsigned char)text.data[i] < 0x20 || text.data[i] == 0x7f)
-            return false;
-    return text.len > 0;
+    for (size_t i = 0; i < WEIR__COUNT(known_names); i++)
+        if (weir__text_is(name, known_names[i]))
+            return true;
+    int named = find(all, WEIR__ATTR_NAMED, name, 0);
+    return named >= 0 && all->list[named].source >= 0;
 }
 
 /* ---- Suggestions ---- */
@@ -139,10 +131,10 @@ static const char *meant_name(weir_text text)
     for (size_t i = 0; i < text.len; i++)
         word[i] = (char)(text.data[i] == '-' ? '_' : weir__lower(text.data[i]));
     weir_text lower = {word, text.len};
-    const char *meant = weir__report_meant(lower, elsewhere, COUNT(elsewhere));
+    const char *meant = weir__report_meant(lower, WEIR__LIST_OF(elsewhere));
     if (meant)
         return meant;
-    const char *near = weir__suggest(lower, known_names, COUNT(known_names));
+    const char *near = weir__suggest(lower, WEIR__LIST_OF(known_names));
     return near && !is_another_word(lower, near) ? near : NULL;
 }
 
@@ -166,6 +158,8 @@ static int add(struct attribute_reader *r, enum weir__attribute_kind kind, weir_
         weir__report_error(r->report, r->place,
                            "a set of rules can use %d different attributes, and \"%s\" is one more",
                            WEIR__ATTRIBUTES_MAX, r->shown);
+    if (index >= 0 && !r->all->first_use[index].line)
+        r->all->first_use[index] = r->place;
     return index;
 }
 
@@ -182,9 +176,9 @@ static int read_segment(struct attribute_reader *r, weir_text text)
 
 static int unknown_prefix(struct attribute_reader *r, weir_text prefix, weir_text rest)
 {
-    const char *meant = weir__report_meant(prefix, prefixes_elsewhere, COUNT(prefixes_elsewhere));
+    const char *meant = weir__report_meant(prefix, WEIR__LIST_OF(prefixes_elsewhere));
     if (!meant)
-        meant = weir__suggest(prefix, prefixes, COUNT(prefixes));
+        meant = weir__suggest(prefix, WEIR__LIST_OF(prefixes));
     char suggestion[WEIR__SHOWN + 8], shown[WEIR__SHOWN];
 
     if (meant)
@@ -201,11 +195,11 @@ static int read_prefixed(struct attribute_reader *r, weir_text prefix, weir_text
 
     if (weir__text_is(prefix, "path"))
         return read_segment(r, rest);
-    while (i < COUNT(kinds) && !weir__text_is(prefix, kinds[i].name))
+    while (i < WEIR__COUNT(kinds) && !weir__text_is(prefix, kinds[i].name))
         i++;
-    if (i == COUNT(kinds))
+    if (i == WEIR__COUNT(kinds))
         return unknown_prefix(r, prefix, rest);
-    if (kinds[i].kind == WEIR__ATTR_QUERY ? is_printable(rest) : is_token(rest))
+    if (kinds[i].kind == WEIR__ATTR_QUERY ? rest.len > 0 && weir__text_sound(rest) : is_token(rest))
         return add(r, kinds[i].kind, rest, 0);
     if (rest.len == 0)
         weir__report_error(r->report, r->place, "\"%s\" needs a name after the colon", r->shown);
@@ -217,16 +211,13 @@ static int read_prefixed(struct attribute_reader *r, weir_text prefix, weir_text
 
 static int read_bare(struct attribute_reader *r, weir_text text)
 {
-    for (size_t i = 0; i < COUNT(builtin); i++)
-        if (weir__text_is(text, builtin[i].name))
-            return add(r, builtin[i].kind, (weir_text){"", 0}, 0);
-    for (size_t i = 0; i < COUNT(known_names); i++)
+    for (size_t i = 0; i < WEIR__COUNT(known_names); i++)
         if (weir__text_is(text, known_names[i]))
-            return add(r, WEIR__ATTR_NAMED, text, 0);
+            return add(r, known_kinds[i], known_kinds[i] == WEIR__ATTR_NAMED ? text : WEIR__TEXT(""), 0);
     int known = find(r->all, WEIR__ATTR_NAMED, text, 0);
     if (known >= 0)
         return known;
-    for (size_t i = 0; i < COUNT(prefixes); i++)
+    for (size_t i = 0; i < WEIR__COUNT(prefixes); i++)
         if (weir__text_is(text, prefixes[i])) { /* "path" was built in */
             weir__report_error(r->report, r->place, "\"%s\" needs a colon and a name after it", r->shown);
             return -1;
@@ -253,9 +244,6 @@ int weir__attribute_parse(struct weir__attributes *all, struct weir__arena *aren
         return -1;
     }
     weir__printable(text, r.shown, sizeof r.shown);
-    const char *colon = memchr(text.data, ':', text.len);
-    if (!colon)
-        return read_bare(&r, text);
-    size_t before = (size_t)(colon - text.data);
-    return read_prefixed(&r, (weir_text){text.data, before}, (weir_text){colon + 1, text.len - before - 1});
+    weir_text rest = text, prefix = weir__text_cut(&rest, ':');
+    return prefix.len == text.len ? read_bare(&r, text) : read_prefixed(&r, prefix, rest);
 }

@@ -6,6 +6,7 @@
 #define WEIR_RULES_ATTRIBUTE_H
 
 #include "rules/address.h"
+#include "rules/map.h"
 #include "rules/report.h"
 #include "rules/target.h"
 
@@ -23,15 +24,20 @@ enum weir__attribute_kind {
     WEIR__ATTR_NAMED    /* given by the application, else taken from its source of `identity` */
 };
 
+struct weir__mapping {
+    struct weir__map *map;
+    weir_text fallback; /* the value for those that the map does not have; empty: none */
+};
+
 struct weir__attribute {
     enum weir__attribute_kind kind;
     int segment;
     uint8_t form;   /* of a path and its segments: the normal form, WEIR__FORM_… */
-    int16_t source; /* of a named one: the attribute that `identity` maps it to, or -1 */
+    int16_t source; /* of a named one: the attribute that `identity` takes it from, or -1 */
     weir_text name;
+    const struct weir__mapping *mapping; /* of the source's values to its own; NULL: they are the same */
 };
 
-/* The configuration of the client's address. */
 /* The header in which proxies send the client's address. Both are forgeable unless a trusted proxy overwrites them. */
 enum weir__forwarded_header {
     WEIR__FORWARDED_EITHER, /* X-Forwarded-For, or Forwarded if that is not there */
@@ -39,6 +45,7 @@ enum weir__forwarded_header {
     WEIR__FORWARDED_STANDARD
 };
 
+/* The configuration of the client's address. */
 struct weir__identity {
     const struct weir__networks *trusted; /* NULL: no proxy is trusted */
     int ipv4_prefix, ipv6_prefix;         /* 32 and 64 unless set */
@@ -52,6 +59,7 @@ struct weir__attributes {
     int arguments; /* number of kind WEIR__ATTR_QUERY */
     uint8_t form;  /* normal form of paths added next: that of the rule being read */
     struct weir__identity identity;
+    struct weir__place first_use[WEIR__ATTRIBUTES_MAX]; /* in a rule, of named attributes; for warnings */
 };
 
 /* The index of an attribute, added if it is new; -1 if the table is full or there is no memory. */
@@ -68,6 +76,8 @@ int weir__attribute_parse(struct weir__attributes *all, struct weir__arena *aren
 
 /* True for the name of a named attribute: [a-z_][a-z0-9_]*. */
 bool weir__attribute_is_name(weir_text text);
+/* True for built-in attributes, well-known names, and those of `identity`. */
+bool weir__attribute_is_known(const struct weir__attributes *all, weir_text name);
 
 #define WEIR__PATH_MAX     4096 /* bytes of a path that are evaluated */
 #define WEIR__ARGUMENT_MAX 1024 /* bytes of an argument's value; less in a set that uses more than four arguments */
@@ -81,7 +91,7 @@ bool weir__attribute_is_name(weir_text text);
 struct weir__values {
     const struct weir__attributes *all;
     const weir_query *query;
-    uint64_t looked[WEIR__ATTRIBUTES_MAX / 64], found[WEIR__ATTRIBUTES_MAX / 64];
+    uint64_t looked[WEIR__ATTRIBUTES_MAX / 64]; /* bit set: `value` has the value, or is empty */
     enum { WEIR__CLIENT_UNKNOWN, WEIR__CLIENT_KNOWN, WEIR__CLIENT_NONE } client_state;
     bool have_target, have_path, have_arguments, have_cookies;
     bool path_cut;     /* `path` was cut */
@@ -113,7 +123,7 @@ static inline bool weir__value(struct weir__values *values, int attribute, weir_
     if (!(values->looked[attribute >> 6] & bit))
         return weir__value_find(values, attribute, value);
     *value = values->value[attribute];
-    return values->found[attribute >> 6] & bit;
+    return value->len > 0;
 }
 
 /* True if the value that weir__value found, or missed, was cut. */
@@ -137,6 +147,8 @@ struct weir__several {
     size_t count; /* at most WEIR__SEVERAL_MAX */
     bool more;    /* than that */
     size_t most;  /* bytes of an argument; 0: these are cookies */
+    int attribute;
+    const struct weir__attributes *all;
     weir_text raw[WEIR__SEVERAL_MAX];
     char room[WEIR__ARGUMENT_MAX];
 };
@@ -161,6 +173,11 @@ enum { WEIR__SPELLINGS = 2 };
 bool weir__value_spelling(struct weir__values *values, unsigned form, int number, struct weir__spelling *spelling);
 /* False if the path equals its normal form for every option in `form`. */
 bool weir__value_is_spelled(struct weir__values *values, unsigned form);
+/*
+ * The request's id: the named attribute `request_id`, or with `header` the header X-Request-ID. Empty: it has none. For
+ * logs: the lookup of a header may change what the upstream gets, where it has several lines.
+ */
+weir_text weir__value_request_id(struct weir__values *values, bool header);
 /* The client's address, ungrouped; NULL if there is none. */
 const struct weir__address *weir__value_client(struct weir__values *values);
 

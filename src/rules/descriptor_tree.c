@@ -82,11 +82,9 @@ step(const struct weir__domain *domains, const struct weir__descriptor_node *at,
 
 /* `path` has the node of each entry; NULL: all values are part of the key. */
 static int write_key(weir_text domain, const weir_descriptor *descriptor,
-                     const struct weir__descriptor_node *const *path, char *text, size_t size)
+                     const struct weir__descriptor_node *const *path, char text[WEIR__KEY_MAX])
 {
     struct weir__key key;
-    if (size < WEIR__KEY_MAX)
-        return 0;
     weir__key_begin(&key, text);
     weir__key_add_escaped(&key, domain, ':');
     for (size_t i = 0; i < descriptor->entry_count; i++) {
@@ -99,26 +97,25 @@ static int write_key(weir_text domain, const weir_descriptor *descriptor,
     return weir__key_end(&key);
 }
 
-int weir__descriptor_key(weir_text domain, const weir_descriptor *descriptor, char *key, size_t size)
+int weir__descriptor_key(weir_text domain, const weir_descriptor *descriptor, char key[WEIR__KEY_MAX])
 {
-    return write_key(domain, descriptor, NULL, key, size);
+    return write_key(domain, descriptor, NULL, key);
 }
 
-void weir__descriptor_find(const weir_rules *set, weir_text domain, const weir_descriptor *descriptor, char *key,
-                           size_t size, struct weir__descriptor_match *hit)
+const struct weir__rule *weir__descriptor_find(const weir_rules *set, weir_text domain,
+                                               const weir_descriptor *descriptor, char key[WEIR__KEY_MAX], int *key_len)
 {
     const struct weir__descriptor_node *path[WEIR__DESCRIPTOR_DEPTH];
     const struct weir__descriptor_node *at = domain_get(set, domain);
 
-    *hit = (struct weir__descriptor_match){0};
+    *key_len = 0;
     if (descriptor->entry_count > WEIR__DESCRIPTOR_DEPTH)
-        return;
+        return NULL;
     for (size_t i = 0; at && i < descriptor->entry_count; i++)
         path[i] = at = step(set->domains, at, &descriptor->entries[i]);
     if (!at || !at->rule)
-        return;
-    hit->rule = at->rule;
-    hit->quota = at->rule->quotas;
-    if (hit->quota->kind == WEIR__LIMITED)
-        hit->key_len = write_key(domain, descriptor, path, key, size);
+        return NULL;
+    if (at->rule->quotas->kind == WEIR__LIMITED)
+        *key_len = write_key(domain, descriptor, path, key);
+    return at->rule;
 }

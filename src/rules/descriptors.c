@@ -171,18 +171,13 @@ static void put_path(FILE *name, const struct weir__descriptor_node *node)
     }
 }
 
-static int compare_texts(const void *a, const void *b)
-{
-    return weir__text_order(*(const weir_text *)a, *(const weir_text *)b);
-}
-
 /* Adds a copy of a text to a tree. False: it was there already, or there is no memory. */
 static bool add_text(void **tree, struct weir__arena *arena, weir_text text)
 {
     weir_text *copy = weir__arena_take(arena, sizeof *copy);
     if (!copy || !(*copy = weir__arena_copy(arena, text)).data)
         return false;
-    weir_text *const *known = tsearch(copy, tree, compare_texts);
+    weir_text *const *known = tsearch(copy, tree, weir__text_compare);
     arena->failed |= !known;
     return known && *known == copy;
 }
@@ -227,9 +222,10 @@ struct descriptors_reader {
 
 /* The fields of a descriptor; null and absent are the same. */
 struct descriptor_fields {
-    weir_text key, value, metadata;
-    bool shadow, quota_mode, detailed_metric, value_to_metric, share;
+    weir_text key, value;
+    bool share;
     const struct weir__node *limit;
+    struct weir__rule rule;
 };
 
 static bool read_metadata(void *builder, const struct weir__node *node, const char *what, void *to)
@@ -247,10 +243,10 @@ static void warn_without_limit(const struct weir__node *map, const struct descri
     const struct {
         const char *name;
         bool given;
-    } idle[] = {{"shadow_mode", fields->shadow},
-                {"quota_mode", fields->quota_mode},
-                {"detailed_metric", fields->detailed_metric},
-                {"metadata", fields->metadata.len > 0}};
+    } idle[] = {{"shadow_mode", fields->rule.shadow},
+                {"quota_mode", fields->rule.quota_mode},
+                {"detailed_metric", fields->rule.detailed_metric},
+                {"metadata", fields->rule.metadata.len > 0}};
     const struct weir__node *limit = weir__node_get(map, "rate_limit");
     if (limit)
         weir__node_warning(limit->name, "rate_limit is empty: nothing is limited here");
@@ -268,31 +264,25 @@ static bool is_in_tree(const struct weir__descriptor_node *node)
     return node == NULL;
 }
 
-static void read_rule(struct descriptors_reader *reader, const struct weir__node *map,
-                      const struct descriptor_fields *fields, struct weir__descriptor_node *node)
+/* Completes the rule of a descriptor with a limit, and adds it. */
+static void read_rule(struct descriptors_reader *reader, const struct weir__node *limit, struct weir__rule *rule,
+                      struct weir__descriptor_node *node)
 {
     struct weir__builder *builder = reader->builder;
     weir_rules *set = builder->set;
-    struct weir__rule rule = {
-        .domain = reader->domain->key,
-        .place = map->place,
-        .shadow = fields->shadow,
-        .tier = -1,
-        .cost = {.fallback = 1, .attribute = -1},
-        .response = {.status = 429,
-                     .headers = WEIR_HEADERS_X_RATELIMIT | WEIR_HEADERS_DRAFT | WEIR_HEADERS_RETRY_AFTER},
-        .quota_mode = fields->quota_mode,
-        .detailed_metric = fields->detailed_metric,
-        .value_to_metric = node->value_to_metric,
-        .metadata = fields->metadata,
-    };
-    rule.name = rule.base = make_name(builder, node);
-    if (!rule.name.data || !read_limit(builder, fields->limit, &rule))
+    rule->domain = reader->domain->key;
+    rule->place = node->place;
+    rule->tier = -1;
+    rule->cost = (struct weir__cost){.fallback = 1, .attribute = -1};
+    rule->response = (struct weir__response){.status = 429, .headers = WEIR__HEADERS_DEFAULT};
+    rule->value_to_metric = node->value_to_metric;
+    rule->name = rule->base = make_name(builder, node);
+    if (!rule->name.data || !read_limit(builder, limit, rule))
         return;
-    if (is_in_tree(node) && weir__builder_add(builder, &rule))
+    if (is_in_tree(node) && weir__builder_add(builder, rule))
         node->rule = set->rules[set->count - 1];
-    if (rule.limit_name.len)
-        add_text(&reader->limit_names, &set->arena, rule.limit_name);
+    if (rule->limit_name.len)
+        add_text(&reader->limit_names, &set->arena, rule->limit_name);
 }
 
 /*
@@ -340,11 +330,11 @@ static struct weir__descriptor_node *read_descriptor(struct descriptors_reader *
         {"value", WEIR__FIELD_TEXT, IN(value)},
         {"rate_limit", WEIR__FIELD_NODE, .offset = offsetof(struct descriptor_fields, limit), .or_null = true},
         {.name = "descriptors"},
-        {"shadow_mode", WEIR__FIELD_BOOL, IN(shadow)},
-        {"quota_mode", WEIR__FIELD_BOOL, IN(quota_mode)},
-        {"detailed_metric", WEIR__FIELD_BOOL, IN(detailed_metric)},
-        {"value_to_metric", WEIR__FIELD_BOOL, IN(value_to_metric)},
-        {"metadata", WEIR__FIELD_READ, IN(metadata), .read = read_metadata},
+        {"shadow_mode", WEIR__FIELD_BOOL, IN(rule.shadow)},
+        {"quota_mode", WEIR__FIELD_BOOL, IN(rule.quota_mode)},
+        {"detailed_metric", WEIR__FIELD_BOOL, IN(rule.detailed_metric)},
+        {"value_to_metric", WEIR__FIELD_BOOL, IN(rule.value_to_metric)},
+        {"metadata", WEIR__FIELD_READ, IN(rule.metadata), .read = read_metadata},
         {"share_threshold", WEIR__FIELD_BOOL, IN(share)},
     };
     struct descriptor_fields fields = {0};
@@ -359,13 +349,13 @@ static struct weir__descriptor_node *read_descriptor(struct descriptors_reader *
     struct weir__descriptor_node *node = place_node(reader->builder->set, map, &fields, good, parent);
     if (!node)
         return NULL;
-    node->value_to_metric = fields.value_to_metric || parent->value_to_metric;
+    node->value_to_metric = fields.rule.value_to_metric || parent->value_to_metric;
     node->share = fields.share;
     if (node->share && !has_star(node->value))
         weir__node_error(weir__node_get(map, "share_threshold")->name,
                          "share_threshold needs a value with '*', whose matches then share one counter");
     if (fields.limit)
-        read_rule(reader, map, &fields, node);
+        read_rule(reader, fields.limit, &fields.rule, node);
     else
         warn_without_limit(map, &fields);
     return node;
@@ -408,7 +398,7 @@ static void warn_of_replaces(struct descriptors_reader *reader, size_t first_rul
         const struct weir__rule *rule = set->rules[i];
         for (size_t j = 0; j < rule->replaces_count; j++) {
             weir_text name = rule->replaces[j];
-            if (!tfind(&name, &reader->limit_names, compare_texts))
+            if (!tfind(&name, &reader->limit_names, weir__text_compare))
                 weir__report_warning(reader->builder->report, rule->place,
                                      "this replaces \"%s\", but no rate_limit of the domain has that name",
                                      weir__printable(name, shown, sizeof shown));
@@ -418,9 +408,6 @@ static void warn_of_replaces(struct descriptors_reader *reader, size_t first_rul
 
 void weir__descriptors_read(struct weir__builder *builder, const struct weir__node *root)
 {
-    /* Fields of the native dialect are listed, too: the caller has reported that the two do not mix. */
-    static const char *const names[] = {"domain", "descriptors", "rules",     "identity", "allow",
-                                        "block",  "response",    "normalize", "domains"};
     struct descriptors_reader reader = {.builder = builder};
     size_t first_rule = builder->set->count;
     int errors = root->report->errors;
@@ -428,8 +415,6 @@ void weir__descriptors_read(struct weir__builder *builder, const struct weir__no
     char first[256], shown[WEIR__SHOWN];
     bool twice;
 
-    if (!weir__field_names(root, "a file of descriptors", WEIR__LIST_OF(names)))
-        return;
     const struct weir__node *node = weir__node_get(root, "domain");
     if (node && !weir__node_is_null(node) && !weir__field_text(node, "domain", &domain))
         return;

@@ -88,12 +88,8 @@ bool weir__field_bool(const struct weir__node *node, const char *what, bool *val
 
 static bool is_digits(weir_text text)
 {
-    size_t i = text.len > 1 && text.data[0] == '-';
-    if (i == text.len)
-        return false;
-    while (i < text.len && text.data[i] >= '0' && text.data[i] <= '9')
-        i++;
-    return i == text.len;
+    size_t sign = text.len > 1 && text.data[0] == '-';
+    return text.len > sign && sign + strspn(text.data + sign, WEIR__DECIMALS) == text.len;
 }
 
 /* Explains why a text that looks like a number is not one; "": it does not look like one. */
@@ -186,11 +182,8 @@ bool weir__field_size(const struct weir__node *node, const char *what, int64_t m
     char shown[WEIR__SHOWN], meant[24];
     if (!weir__field_text(node, what, &text))
         return false;
-    weir_text number = text, rest;
-    number.len = 0;
-    while (number.len < text.len && text.data[number.len] >= '0' && text.data[number.len] <= '9')
-        number.len++;
-    rest = (weir_text){text.data + number.len, text.len - number.len};
+    weir_text number = {text.data, strspn(text.data, WEIR__DECIMALS)};
+    weir_text unit = {text.data + number.len, text.len - number.len};
     if (weir__parse_size(text, bytes)) {
         if (*bytes == INT64_MAX)
             weir__node_error(node, "%s must be at most 1048576GiB", what);
@@ -201,7 +194,7 @@ bool weir__field_size(const struct weir__node *node, const char *what, int64_t m
         return false;
     }
     weir__printable(text, shown, sizeof shown);
-    bool likely = size_meant(number, rest, meant, sizeof meant);
+    bool likely = size_meant(number, unit, meant, sizeof meant);
     return weir__node_suggest(node, likely ? meant : NULL,
                               "%s must be a size such as 512KiB, 64MiB or 1GiB, not \"%s\"", what, shown);
 }
@@ -252,17 +245,9 @@ static const char *unit_meant(weir_text word)
 /* Rewrites "1 hour", "5min" or "Day" as a window. False if it does not resemble one. */
 static bool window_meant(weir_text text, char *buffer, size_t size)
 {
-    size_t i = 0;
-    while (i < text.len && (weir__is_digit(text.data[i]) || text.data[i] == '.'))
-        i++;
-    size_t count_len = i;
-    while (i < text.len && (text.data[i] == ' ' || text.data[i] == '-'))
-        i++;
-    size_t start = i;
-    while (i < text.len && weir__is_letter(text.data[i]))
-        i++;
-    const char *unit = unit_meant((weir_text){text.data + start, i - start});
-    if (!unit || i != text.len || count_len > 12 || (count_len == 0 && start > 0))
+    size_t count_len = strspn(text.data, WEIR__DECIMALS "."), start = count_len + strspn(text.data + count_len, " -");
+    const char *unit = unit_meant((weir_text){text.data + start, text.len - start});
+    if (!unit || count_len > 12 || (count_len == 0 && start > 0))
         return false;
 
     struct weir__parsed_window unused;

@@ -32,15 +32,10 @@ void weir__key_end_long(struct weir__key *key)
 
     XXH128_canonicalFromHash(&hash, XXH3_128bits_digest(state_of(key)));
     to[-1] = '#';
-    for (size_t i = 0; i < sizeof hash.digest; i++) {
-        to[2 * i] = "0123456789abcdef"[hash.digest[i] >> 4];
-        to[2 * i + 1] = "0123456789abcdef"[hash.digest[i] & 15];
-    }
+    weir__write_hex(to, hash.digest, sizeof hash.digest);
 }
 
 /* ---- Compiling a template ---- */
-
-/* ---- Reading ---- */
 
 struct template_reader {
     struct weir__attributes *all;
@@ -268,11 +263,9 @@ static __attribute__((noinline)) int fill_pieces(const struct weir__template *tm
     return weir__key_end(&filled);
 }
 
-int weir__template_fill(const struct weir__template *tmpl, struct weir__values *values, bool share, char *key,
-                        size_t size)
+int weir__template_fill(const struct weir__template *tmpl, struct weir__values *values, bool share,
+                        char key[WEIR__KEY_MAX])
 {
-    if (size < WEIR__KEY_MAX)
-        return -1;
     const weir_query *query = values->query;
     if (query->peer && query->peer_len == 4 && weir__template_is_address(tmpl, values->all))
         return (int)weir__template_dotted(tmpl, query->peer, key);

@@ -93,12 +93,9 @@ bool weir__template_compile(struct weir__template *tmpl, struct weir__attributes
  */
 #define WEIR__SEVERAL_VALUE "%several"
 
-/*
- * Builds the key. Returns its length (at most WEIR__KEY_MAX), or -1 if an attribute is missing and `share` is false, or
- * if `size` is less than WEIR__KEY_MAX.
- */
-int weir__template_fill(const struct weir__template *tmpl, struct weir__values *values, bool share, char *key,
-                        size_t size);
+/* Builds the key. Returns its length (at most WEIR__KEY_MAX), or -1 if an attribute is missing and not `share`. */
+int weir__template_fill(const struct weir__template *tmpl, struct weir__values *values, bool share,
+                        char key[WEIR__KEY_MAX]);
 
 /*
  * After weir__template_fill: the number of keys that WEIR__SEVERAL_VALUE stands for (WEIR__KEYS_MAX + 1 or more: too

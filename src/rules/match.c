@@ -1,22 +1,19 @@
 /* Finds the rules of a request, and the quota and cost of a rule. Runs for every request: nothing here allocates. */
-#include "base/number.h"
 #include "rules/set.h"
 
-const char *const weir__methods[] = {"GET",    "HEAD",    "POST",  "PUT",     "PATCH",
-                                     "DELETE", "OPTIONS", "TRACE", "CONNECT", NULL};
+#include <stdlib.h>
+
+const char *const weir__methods[WEIR__METHODS] = {"GET",    "HEAD",    "POST",  "PUT",    "PATCH",
+                                                  "DELETE", "OPTIONS", "TRACE", "CONNECT"};
 
 /* ---- Which rules ---- */
 
-static unsigned method_bit(struct weir__values *values)
+unsigned weir__method_bit(weir_text method)
 {
-    weir_text method;
-    if (!weir__value(values, WEIR__AT_METHOD, &method))
-        return WEIR__METHOD_NONE;
-    for (unsigned i = 0; weir__methods[i]; i++) {
-        weir_text known = {weir__methods[i], strlen(weir__methods[i])};
-        if (weir__lower(method.data[0]) == weir__lower(known.data[0]) && weir__text_equal_nocase(method, known))
+    for (unsigned i = 0; i < WEIR__METHODS; i++)
+        if (weir__lower(method.data[0]) == weir__lower(weir__methods[i][0]) &&
+            weir__text_equal_nocase(method, weir__text_of(weir__methods[i])))
             return (unsigned)WEIR__METHOD_KNOWN << i;
-    }
     return WEIR__METHOD_OTHER;
 }
 
@@ -25,8 +22,7 @@ static bool any_matches(const struct weir__pattern *patterns, size_t count, weir
 {
     bool any = false;
     for (size_t i = 0; text.len && !any && i < count; i++)
-        any = cut ? weir__pattern_may_match(&patterns[i], text, matching)
-                  : weir__pattern_match(&patterns[i], text, matching);
+        any = weir__pattern_match(&patterns[i], text, cut, matching);
     return any;
 }
 
@@ -90,6 +86,7 @@ struct verdict {
     struct weir__values *values;
     struct weir__matching *matching;
     unsigned method; /* 0: not known yet */
+    unsigned form;   /* only rules with this normal form; 0: all */
 };
 
 /* Verifies a candidate: methods, conditions, networks. */
@@ -97,9 +94,12 @@ static bool verify(void *context, uint32_t rule)
 {
     struct verdict *v = context;
     const struct weir__gate *gate = &v->set->gates[rule];
+    if (v->form && gate->form != v->form)
+        return false;
     if (gate->methods != WEIR__METHOD_ANY) {
+        weir_text method;
         if (!v->method)
-            v->method = method_bit(v->values);
+            v->method = weir__value(v->values, WEIR__AT_METHOD, &method) ? weir__method_bit(method) : WEIR__METHOD_NONE;
         if (!(gate->methods & v->method))
             return false;
     }
@@ -120,22 +120,10 @@ static void find_beyond(const weir_rules *set, weir_text host, weir_text path, s
 {
     for (size_t i = 0; i < set->open_end_count; i++) {
         const struct weir__path_entry *entry = &set->open_ends[i];
-        if ((!entry->host || weir__pattern_match(entry->host, host, NULL)) &&
-            weir__pattern_may_match(entry->path, path, NULL))
+        if ((!entry->host || weir__pattern_match(entry->host, host, false, NULL)) &&
+            weir__pattern_match(entry->path, path, true, NULL))
             weir__found_add(found, entry->rule);
     }
-}
-
-/* The context of verifying a candidate for a normal form. */
-struct normal {
-    struct verdict *verdict;
-    unsigned form;
-};
-
-static bool verify_normal(void *context, uint32_t rule)
-{
-    const struct normal *normal = context;
-    return normal->verdict->set->gates[rule].form == normal->form && verify(normal->verdict, rule);
 }
 
 /* Adds the rules that match normal forms of the path. */
@@ -143,13 +131,10 @@ static __attribute__((noinline)) void find_normal(struct verdict *verdict, weir_
 {
     const weir_rules *set = verdict->set;
     struct weir__spelling spelling;
-    struct normal normal = {.verdict = verdict};
-    found->accept = verify_normal;
-    found->context = &normal;
     found->gates = NULL; /* which form a rule has counts even if nothing else does */
-    for (normal.form = 1; normal.form < WEIR__FORMS; normal.form++) {
-        for (int i = 0; set->forms >> normal.form & 1 && i < WEIR__SPELLINGS; i++) {
-            if (!weir__value_spelling(verdict->values, normal.form, i, &spelling))
+    for (verdict->form = 1; verdict->form < WEIR__FORMS; verdict->form++) {
+        for (int i = 0; set->forms >> verdict->form & 1 && i < WEIR__SPELLINGS; i++) {
+            if (!weir__value_spelling(verdict->values, verdict->form, i, &spelling))
                 continue;
             weir__paths_find(set->paths, host, spelling.text, found);
             if (spelling.cut)
@@ -161,7 +146,7 @@ static __attribute__((noinline)) void find_normal(struct verdict *verdict, weir_
 void weir__rules_match(const weir_rules *set, struct weir__values *values, struct weir__matching *matching,
                        struct weir__found *found)
 {
-    struct verdict verdict = {set, values, matching, 0};
+    struct verdict verdict = {.set = set, .values = values, .matching = matching};
     weir_text host = {"", 0}, path = {"", 0};
     found->count = 0;
     found->overflow = false;
@@ -186,7 +171,7 @@ void weir__rules_match(const weir_rules *set, struct weir__values *values, struc
 void weir__rules_filter(const weir_rules *set, struct weir__values *values, struct weir__matching *matching,
                         struct weir__found *found)
 {
-    struct verdict verdict = {set, values, matching, 0};
+    struct verdict verdict = {.set = set, .values = values, .matching = matching};
     size_t count = 0;
     for (size_t i = 0; i < found->count; i++)
         if (set->gates[found->rules[i]].open || verify(&verdict, found->rules[i]))
@@ -196,26 +181,47 @@ void weir__rules_filter(const weir_rules *set, struct weir__values *values, stru
 
 /* ---- Under a rule ---- */
 
+const struct weir__quota *weir__rule_quota_of(const struct weir__rule *rule, weir_text tier)
+{
+    const struct weir__quota *listed =
+        bsearch(&tier, rule->quotas, rule->quota_count, sizeof *rule->quotas, weir__text_compare);
+    return listed ? listed : rule->has_default ? &rule->quotas[0] : NULL;
+}
+
+/* The stricter of two quotas of a rule, which differ in their units only; NULL: none. */
+static const struct weir__quota *stricter(const struct weir__quota *a, const struct weir__quota *b)
+{
+    if (!a || !b)
+        return a ? a : b;
+    if (a->kind != b->kind)
+        return a->kind == WEIR__BANNED || b->kind == WEIR__UNLIMITED ? a : b;
+    return a->units <= b->units ? a : b;
+}
+
+/* Of several values, such as two arguments of one name, the one with the strictest quota decides. */
+static __attribute__((noinline)) const struct weir__quota *quota_of_several(const struct weir__rule *rule,
+                                                                            struct weir__values *values)
+{
+    const struct weir__quota *strictest = NULL;
+    struct weir__several several;
+    weir__value_several(values, rule->tier, &several);
+    for (size_t i = 0; i < several.count && !several.more; i++) {
+        bool cut;
+        weir_text tier = weir__several_value(&several, i, &cut);
+        strictest = stricter(strictest, weir__rule_quota_of(rule, cut ? (weir_text){"", 0} : tier));
+    }
+    for (size_t i = 0; i < rule->quota_count && several.more; i++)
+        strictest = stricter(strictest, &rule->quotas[i]);
+    return strictest;
+}
+
 const struct weir__quota *weir__rule_quota(const struct weir__rule *rule, struct weir__values *values)
 {
-    const struct weir__quota *known = rule->has_default ? &rule->quotas[0] : NULL;
     weir_text tier;
-    if (rule->tier < 0 || !weir__value(values, rule->tier, &tier) || weir__value_is_cut(values, rule->tier) ||
-        weir__value_is_several(values, rule->tier))
-        return known;
-    /* The default has the empty name and is first. */
-    size_t low = rule->has_default ? 1 : 0, high = rule->quota_count;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        int order = weir__text_order(rule->quotas[middle].tier, tier);
-        if (order == 0)
-            return &rule->quotas[middle];
-        if (order < 0)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return known;
+    if (rule->tier < 0 || !weir__value(values, rule->tier, &tier) || weir__value_is_cut(values, rule->tier))
+        return rule->has_default ? &rule->quotas[0] : NULL;
+    return weir__value_is_several(values, rule->tier) ? quota_of_several(rule, values)
+                                                      : weir__rule_quota_of(rule, tier);
 }
 
 bool weir__rule_is_plain(const weir_rules *set, const struct weir__rule *rule)
@@ -229,22 +235,15 @@ bool weir__rule_is_plain(const weir_rules *set, const struct weir__rule *rule)
 /* Parses the cost in an attribute, from 1 to `max`. False: it is not a number. */
 static bool cost_from(weir_text text, int64_t max, int64_t *cost)
 {
-    while (text.len > 1 && text.data[0] == '0') {
-        text.data++;
-        text.len--;
+    *cost = 0;
+    for (size_t i = 0; i < text.len; i++) {
+        if (!weir__is_digit(text.data[i]))
+            return false;
+        if (*cost < max) /* of 32 bits, so that this does not overflow */
+            *cost = *cost * 10 + (text.data[i] - '0');
     }
-    if (!weir__parse_int(text, cost)) {
-        /* A number that does not fit counts as `max`. */
-        for (size_t i = 0; i < text.len; i++)
-            if (text.data[i] < '0' || text.data[i] > '9')
-                return false;
-        *cost = max;
-        return text.len > 0;
-    }
-    if (*cost < 0)
-        return false;
     *cost = *cost < 1 ? 1 : *cost > max ? max : *cost;
-    return true;
+    return text.len > 0;
 }
 
 /* The cost of a path: by the first pattern that matches; of a cut path, the highest that may match. */
@@ -322,37 +321,18 @@ int64_t weir__rule_cost(const struct weir__rule *rule, struct weir__values *valu
     return cost_without_attribute(rule, values, matching);
 }
 
-bool weir__list_has_key(const struct weir__access_list *list, weir_text key)
+bool weir__list_has_key(const struct weir__access_list *list, weir_text key, bool surely)
 {
-    size_t low = 0, high = list->key_count;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        int order = weir__text_order(list->keys[middle], key);
-        if (order == 0)
-            return true;
-        if (order < 0)
-            low = middle + 1;
-        else
-            high = middle;
-    }
     bool cut = key.len == WEIR__KEY_MAX;
+    if (list->key_count && bsearch(&key, list->keys, list->key_count, sizeof *list->keys, weir__text_compare))
+        return true;
     if (cut)
         key.len = WEIR__KEY_KEPT; /* the rest is a hash */
     for (size_t i = 0; i < list->glob_count; i++) {
         weir_text glob = list->globs[i].text;
-        if ((!cut || glob.data[glob.len - 1] == '*') && weir__glob_match(glob, key, false, false))
+        if (cut && !surely ? weir__glob_may_match(glob, key, false, false)
+                           : (!cut || glob.data[glob.len - 1] == '*') && weir__glob_match(glob, key, false, false))
             return true;
     }
-    return false;
-}
-
-bool weir__list_may_have_key(const struct weir__access_list *list, weir_text key)
-{
-    if (weir__list_has_key(list, key))
-        return true;
-    weir_text kept = {key.data, WEIR__KEY_KEPT};
-    for (size_t i = 0; key.len == WEIR__KEY_MAX && i < list->glob_count; i++)
-        if (weir__glob_may_match(list->globs[i].text, kept, false, false))
-            return true;
     return false;
 }

@@ -22,19 +22,6 @@ uint64_t weir__native_written(const struct weir__node *node)
     return hash ? hash : 1;
 }
 
-bool weir__native_known(const struct weir__attributes *all, weir_text name)
-{
-    static const char *const known_names[] = {"user_id", "api_key", "tier"};
-    for (size_t i = 0; i < WEIR__COUNT(known_names); i++)
-        if (weir__text_is(name, known_names[i]))
-            return true;
-    for (int i = 0; i < all->count; i++)
-        if (all->list[i].kind == WEIR__ATTR_NAMED && all->list[i].source >= 0 &&
-            weir__text_equal(all->list[i].name, name))
-            return true;
-    return false;
-}
-
 /* ---- Networks and lists ---- */
 
 bool weir__native_networks(void *builder, const struct weir__node *node, const char *what, void *to)
@@ -51,11 +38,6 @@ bool weir__native_networks(void *builder, const struct weir__node *node, const c
     if (good)
         *networks = weir__networks_make(arena, list, at);
     return good && *networks;
-}
-
-static int compare_keys(const void *a, const void *b)
-{
-    return weir__text_order(*(const weir_text *)a, *(const weir_text *)b);
 }
 
 static bool read_key(const struct weir__node *node, const char *what)
@@ -91,7 +73,7 @@ static bool read_keys(void *builder, const struct weir__node *node, const char *
         else
             keys[list->key_count++] = key->text;
     }
-    qsort(keys, list->key_count, sizeof *keys, compare_keys);
+    qsort(keys, list->key_count, sizeof *keys, weir__text_compare);
     list->globs = globs;
     list->keys = keys;
     return good;
@@ -145,17 +127,33 @@ static void read_client(struct weir__builder *builder, const struct weir__node *
                          weir__node_is(node));
 }
 
-static bool read_source(struct weir__builder *builder, const struct weir__node *node)
+static bool check_name(const struct weir__node *node)
 {
-    struct weir__attributes *all = &builder->set->attributes;
-    weir_text name = node->name->text, source;
+    weir_text name = node->name->text;
 
     if (weir__text_is(name, "path") || weir__text_is(name, "method") || weir__text_is(name, "host"))
         return weir__node_error(node->name, "%s is built in and cannot be given another source", name.data);
     if (!weir__attribute_is_name(name))
         return weir__node_error(
             node->name, "\"%s\" is not a valid name of an attribute: lower-case letters, digits and _ only", name.data);
-    if (!weir__field_text(node, name.data, &source))
+    return true;
+}
+
+/* The attribute that a member of `identity` names; -1 after an error. */
+static int add_named(struct weir__builder *builder, const struct weir__node *node)
+{
+    int named =
+        weir__attribute_add(&builder->set->attributes, &builder->set->arena, WEIR__ATTR_NAMED, node->name->text, 0);
+    if (named < 0)
+        weir__node_error(node, "more than %d different attributes", WEIR__ATTRIBUTES_MAX);
+    return named;
+}
+
+static bool read_source(struct weir__builder *builder, const struct weir__node *node)
+{
+    struct weir__attributes *all = &builder->set->attributes;
+    weir_text name = node->name->text, source;
+    if (!check_name(node) || !weir__field_text(node, name.data, &source))
         return false;
     if (memchr(source.data, '-', source.len) && !memchr(source.data, ':', source.len)) {
         char meant[WEIR__SHOWN + 8], shown[WEIR__SHOWN];
@@ -165,7 +163,7 @@ static bool read_source(struct weir__builder *builder, const struct weir__node *
     int from = weir__attribute_parse(all, &builder->set->arena, node->report, node->place, source);
     if (from < 0)
         return false;
-    /* A named attribute as a source could be a cycle. */
+    /* Another name for a named attribute would have no use. */
     if (all->list[from].kind == WEIR__ATTR_NAMED) {
         static const char *const kinds[] = {
             "header:", "cookie:", "query:", "path:", "host", "method", "path", "client_ip"};
@@ -174,26 +172,141 @@ static bool read_source(struct weir__builder *builder, const struct weir__node *
             "a source is header:NAME, cookie:NAME, query:NAME, path:N, host, method, path or client_ip, not \"%s\"",
             source.data);
     }
-    int named = weir__attribute_add(all, &builder->set->arena, WEIR__ATTR_NAMED, name, 0);
+    int named = add_named(builder, node);
     if (named < 0)
-        return weir__node_error(node, "more than %d different attributes", WEIR__ATTRIBUTES_MAX);
+        return false;
     all->list[named].source = (int16_t)from;
     if (weir__text_is(name, "tier"))
         weir__lint_tier(all, node, named);
     return true;
 }
 
+/* ---- Maps of attributes ---- */
+
+/* A member of `identity` such as { from: api_key, file: plans.csv, default: free }. */
+struct map_nodes {
+    const struct weir__node *from, *file;
+    weir_text fallback;
+};
+
+/* The attribute of a member of `identity` that is a map; -1: it is none, or its name was refused. */
+static int find_map(const struct weir__builder *builder, const struct weir__node *node)
+{
+    const struct weir__attributes *all = &builder->set->attributes;
+    for (int i = 0; i < all->count && node->kind == WEIR__MAP; i++)
+        if (all->list[i].kind == WEIR__ATTR_NAMED && weir__text_equal(all->list[i].name, node->name->text))
+            return i;
+    return -1;
+}
+
+/* The attribute that a map starts from; -1 after an error. */
+static int map_from(struct weir__builder *builder, const struct weir__node *identity, const struct weir__node *node,
+                    const char *name)
+{
+    struct weir__attributes *all = &builder->set->attributes;
+    const char *names[WEIR__ATTRIBUTES_MAX];
+    size_t count = 0;
+    weir_text from;
+    if (!weir__field_text(node, "from", &from))
+        return -1;
+    bool known = memchr(from.data, ':', from.len) || weir__attribute_is_known(all, from);
+    for (const struct weir__node *member = identity->first; member && !known; member = member->next) {
+        known = weir__text_equal(member->name->text, from);
+        if (count < WEIR__ATTRIBUTES_MAX && !weir__text_is(member->name->text, name))
+            names[count++] = member->name->text.data;
+    }
+    if (known)
+        return weir__attribute_parse(all, &builder->set->arena, node->report, node->place, from);
+    weir__node_unknown(node, from, names, count,
+                       "from is an attribute of identity, user_id, api_key, tier, or a source such as header:NAME, and "
+                       "\"%s\" is none of them",
+                       from.data);
+    return -1;
+}
+
+/* Opens the file of a map to `name`. NULL after an error. */
+static struct weir__map *map_open(struct weir__builder *builder, const struct map_nodes *nodes, weir_text name)
+{
+    const struct weir__surroundings *around = builder->around;
+    const struct weir__node *node = nodes->file;
+    int before = builder->report->errors;
+    struct weir__map *map = NULL;
+    weir_text path;
+    if (!weir__field_text(node, "file", &path))
+        return NULL;
+    const char *dot = strrchr(path.data, '.');
+    if (!weir__map_is_yaml(path.data) && !(dot && strcmp(dot, ".csv") == 0))
+        weir__node_error(node, "file must end in .csv, .yaml or .yml, which is its format, and \"%s\" does not",
+                         path.data);
+    else if (!around || !around->open_map)
+        weir__node_error(node,
+                         "rules of a rules service cannot name files, which are not in its database: write them as "
+                         "rule files, or let a proxy set the attribute");
+    else if (!(map = around->open_map(around->files, node, nodes->from->text, name)) &&
+             builder->report->errors == before)
+        builder->set->arena.failed = true;
+    return map;
+}
+
+/* Reads a map whose attribute and those of other maps are added already. */
+static void read_map(struct weir__builder *builder, const struct weir__node *identity, const struct weir__node *node)
+{
+    static const struct weir__field fields[] = {
+        {"from", WEIR__FIELD_NODE, .offset = offsetof(struct map_nodes, from)},
+        {"file", WEIR__FIELD_NODE, .offset = offsetof(struct map_nodes, file)},
+        {"default", WEIR__FIELD_TEXT, WEIR__IN(struct map_nodes, fallback), .max = WEIR__MAP_TEXT_MAX},
+    };
+    struct map_nodes nodes = {.fallback = {"", 0}};
+    const char *name = node->name->text.data;
+    if (!weir__fields_read(node, name, WEIR__LIST_OF(fields), &nodes, builder))
+        return;
+    if (!nodes.from || !nodes.file) {
+        weir__node_error(node, "%s needs %s: expected { from: ATTRIBUTE, file: PATH, default: VALUE }", name,
+                         nodes.from ? "a file" : "from");
+        return;
+    }
+    struct weir__mapping *mapping = weir__arena_take(&builder->set->arena, sizeof *mapping);
+    int from = map_from(builder, identity, nodes.from, name);
+    if (from < 0 || !mapping)
+        return;
+    struct weir__attribute *to = &builder->set->attributes.list[find_map(builder, node)];
+    to->source = (int16_t)from;
+    *mapping = (struct weir__mapping){map_open(builder, &nodes, to->name), nodes.fallback};
+    to->mapping = mapping->map ? mapping : NULL;
+}
+
+/* Reports a map that depends on itself. */
+static void check_cycle(const struct weir__builder *builder, const struct weir__node *node)
+{
+    const struct weir__attributes *all = &builder->set->attributes;
+    int first = find_map(builder, node), at = all->list[first].source;
+    for (int steps = 0; at >= 0 && at != first && steps < all->count; steps++)
+        at = all->list[at].source;
+    if (at == first)
+        weir__node_error(node->name, "%s depends on itself: follow from: to an attribute without a file",
+                         node->name->text.data);
+}
+
 static void read_identity(struct weir__builder *builder, const struct weir__node *identity)
 {
-    if (identity->kind != WEIR__MAP)
+    if (identity->kind != WEIR__MAP) {
         weir__node_error(identity, "identity is a map of names to sources, not %s", weir__node_is(identity));
-    for (const struct weir__node *member = identity->first; member && identity->kind == WEIR__MAP;
-         member = member->next) {
+        return;
+    }
+    for (const struct weir__node *member = identity->first; member; member = member->next) {
         if (weir__text_is(member->name->text, "client_ip"))
             read_client(builder, member);
-        else
+        else if (member->kind != WEIR__MAP)
             read_source(builder, member);
+        else if (check_name(member))
+            (void)add_named(builder, member);
     }
+    for (const struct weir__node *member = identity->first; member; member = member->next)
+        if (find_map(builder, member) >= 0)
+            read_map(builder, identity, member);
+    for (const struct weir__node *member = identity->first; member; member = member->next)
+        if (find_map(builder, member) >= 0)
+            check_cycle(builder, member);
 }
 
 /* ---- normalize ---- */

@@ -57,7 +57,4 @@ void weir__lint_limit(const struct weir__node *node, const weir_limit *limit);
 /* Warns about a cost that exceeds every limit of the rule. */
 void weir__lint_cost(const struct weir__node *cost, const struct weir__rule *rule);
 
-/* True for built-in attributes, those of `identity`, and well-known names. */
-bool weir__native_known(const struct weir__attributes *all, weir_text name);
-
 #endif

@@ -229,7 +229,7 @@ static bool read_map(struct match_reader *reader, const struct weir__node *node,
 /* True if the source is a part of the path in lower case. */
 static bool ignores_case(const struct weir__attributes *all, int attribute)
 {
-    int source = all->list[attribute].source;
+    int source = all->list[attribute].mapping ? -1 : all->list[attribute].source;
     return source >= 0 && all->list[source].form & WEIR__FORM_CASE;
 }
 
@@ -246,7 +246,7 @@ static bool read_named(struct match_reader *reader, const struct weir__node *nod
 
     if (weir__text_is(name, "client_ip") || weir__text_is(name, "ip") || weir__text_is(name, "cidr"))
         return weir__node_error(node->name, "match has no %s: network matches the client's address", name.data);
-    if (!weir__native_known(all, name)) {
+    if (!weir__attribute_is_known(all, name)) {
         size_t count = FIXED;
         for (int i = 0; i < all->count; i++)
             if (all->list[i].kind == WEIR__ATTR_NAMED && all->list[i].source >= 0)
@@ -254,23 +254,12 @@ static bool read_named(struct match_reader *reader, const struct weir__node *nod
         return weir__node_unknown(node->name, name, known, count, "match has no \"%s\", and identity does not name it",
                                   name.data);
     }
-    int attribute = weir__attribute_add(all, &builder->set->arena, WEIR__ATTR_NAMED, name, 0);
-    if (attribute < 0)
-        weir__node_error(node, "more than %d different attributes", WEIR__ATTRIBUTES_MAX);
+    int attribute = weir__attribute_parse(all, &builder->set->arena, builder->report, node->name->place, name);
     bool nocase = attribute >= 0 && ignores_case(all, attribute);
     if (!read_patterns(builder, node, VALUE, nocase, name.data, &patterns) || attribute < 0)
         return false;
     add_condition(reader, attribute, &patterns);
     return true;
-}
-
-/* The bit of a known method, or 0. */
-static unsigned known_method(weir_text name)
-{
-    for (unsigned i = 0; weir__methods[i]; i++)
-        if (weir__text_equal_nocase(name, weir__text_of(weir__methods[i])))
-            return (unsigned)WEIR__METHOD_KNOWN << i;
-    return 0;
 }
 
 static bool read_method(struct match_reader *reader, const struct weir__node *node)
@@ -285,8 +274,8 @@ static bool read_method(struct match_reader *reader, const struct weir__node *no
     }
     for (size_t i = 0; i < patterns.condition.pattern_count; i++) {
         const struct weir__pattern *pattern = &patterns.condition.patterns[i];
-        unsigned bit = pattern->kind == WEIR__PATTERN_EXACT ? known_method(pattern->text) : 0;
-        if (!bit) {
+        unsigned bit = weir__method_bit(pattern->text);
+        if (pattern->kind != WEIR__PATTERN_EXACT || bit == WEIR__METHOD_OTHER) {
             add_condition(reader, WEIR__AT_METHOD, &patterns);
             return true;
         }

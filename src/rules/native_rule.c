@@ -133,11 +133,8 @@ static bool check_name(const struct weir__node *node, weir_text name)
 {
     if (!name.len || name.len > WEIR_NAME_MAX)
         return weir__node_error(node, "a name has 1 to %d bytes, not %zu", WEIR_NAME_MAX, name.len);
-    for (size_t i = 0; i < name.len; i++) {
-        unsigned char c = (unsigned char)name.data[i];
-        if (c < 0x20 || c == 0x7f || c == '"' || c == '\\')
-            return weir__node_error(node, "a name has no control characters, quotes or backslashes");
-    }
+    if (!weir__text_sound(name) || memchr(name.data, '"', name.len) || memchr(name.data, '\\', name.len))
+        return weir__node_error(node, "a name has no control characters, quotes or backslashes");
     return true;
 }
 
@@ -238,13 +235,7 @@ static struct weir__quota *read_quotas(struct rule_reader *reader, const struct 
     return quotas;
 }
 
-/* The default has the empty name and comes first. */
-static int compare_tiers(const void *a, const void *b)
-{
-    return weir__text_order(((const struct weir__quota *)a)->tier, ((const struct weir__quota *)b)->tier);
-}
-
-/* Completes the quotas, which are in file order, and sorts them. */
+/* Completes the quotas, which are in file order, and sorts them: the default has the empty name and comes first. */
 static bool make_limits(struct rule_reader *reader, struct numbers *numbers, const struct weir__node *node,
                         struct weir__quota *quotas, size_t count)
 {
@@ -265,7 +256,7 @@ static bool make_limits(struct rule_reader *reader, struct numbers *numbers, con
             weir__lint_limit(numbers->nodes.map, &quota->limit);
         looked = true; /* the other tiers differ only in their units */
     }
-    qsort(quotas, count, sizeof *quotas, compare_tiers);
+    qsort(quotas, count, sizeof *quotas, weir__text_compare);
     return good;
 }
 

@@ -6,15 +6,6 @@ struct segment {
     uint64_t hash;
 };
 
-/* A node some of whose children are still to be tried. */
-struct fork {
-    uint32_t depth, node;
-    uint32_t skip;                            /* the length of the current head */
-    const struct weir__path_node *star;       /* the child, until it has been tried */
-    const struct weir__path_link *head;       /* the next length of a head */
-    const struct weir__path_partial *partial; /* the next segment with the current head */
-};
-
 struct search {
     const struct weir__paths *paths;
     weir_text path;
@@ -90,33 +81,10 @@ static inline const struct segment *segment_at(struct search *search, uint32_t d
     return segment;
 }
 
-/* The next child of a fork that the path leads to, or NULL. */
-static const struct weir__path_node *next_child(struct search *search, struct fork *fork)
+/* The value of a label in the map, or NULL. */
+static inline const void *label_value(const struct weir__paths *paths, uint32_t parent, weir_text label)
 {
-    weir_text text = search->segments[fork->depth].text;
-    const struct weir__path_node *star = fork->star;
-
-    fork->star = NULL;
-    if (star)
-        return star;
-    for (;;) {
-        for (const struct weir__path_partial *partial; (partial = fork->partial);) {
-            weir_text rest = {text.data + fork->skip, text.len - fork->skip};
-            fork->partial = partial->next;
-            if (partial->rest.len == 1 || weir__glob_match(partial->rest, rest, true, false))
-                return partial->child;
-        }
-        if (!fork->head)
-            return NULL;
-        fork->skip = fork->head->value;
-        fork->head = fork->head->next;
-        if (fork->skip <= text.len) {
-            weir_text label = {text.data, fork->skip};
-            fork->partial =
-                weir__label_slot(&search->paths->map, WEIR__LABEL_HEADS + fork->node, label, weir__label_hash(label))
-                    ->value;
-        }
-    }
+    return weir__label_slot(&paths->map, parent, label, weir__label_hash(label))->value;
 }
 
 /* Takes the rules of a node. True if the path has a segment that may lead to a child. */
@@ -131,42 +99,43 @@ static inline bool visit(struct search *search, const struct weir__path_node *no
     else if (rest.len == 0)
         add_list(search, node->here);
     for (const struct weir__path_tail *tail = node->tails; tail; tail = tail->next)
-        if (weir__pattern_match(&tail->pattern, rest, NULL))
+        if (weir__pattern_match(&tail->pattern, rest, false, NULL))
             add(search->found, tail->rule);
-    return more && (node->labels || node->star || node->heads);
+    return more && (node->labels || node->heads);
 }
 
-/* Visits the nodes of one tree that the path matches, each at most once. */
-static void walk(struct search *search, const struct weir__path_node *node)
+/*
+ * Visits a node at this depth and those below it that the path matches, each at most once. Recurses only for segments
+ * with stars: at most WEIR__PATH_DEPTH levels.
+ */
+static void walk(struct search *search, const struct weir__path_node *node, uint32_t depth)
 {
-    struct fork forks[WEIR__PATH_DEPTH]; /* one a depth at most: those before are on the way here */
-    size_t fork_count = 0;
-    uint32_t depth = 0;
-
-    add_list(search, node->always);
-    if (search->path.len > 0)
-        add_list(search, node->present);
-    for (;;) {
-        const struct weir__path_node *child = NULL;
-        if (visit(search, node, depth)) {
-            const struct segment *segment = segment_at(search, depth);
-            if (node->star || node->heads)
-                forks[fork_count++] =
-                    (struct fork){.depth = depth, .node = node->number, .star = node->star, .head = node->heads};
-            if (node->labels)
-                child = weir__label_slot(&search->paths->map, node->number, segment->text, segment->hash)->value;
+    while (node && visit(search, node, depth)) {
+        const struct segment *segment = segment_at(search, depth++);
+        weir_text text = segment->text;
+        for (const struct weir__path_link *head = node->heads; head; head = head->next) {
+            if (head->value > text.len)
+                continue;
+            weir_text rest = {text.data + head->value, text.len - head->value};
+            const struct weir__path_partial *partial =
+                label_value(search->paths, WEIR__LABEL_HEADS + node->number, (weir_text){text.data, head->value});
+            for (; partial; partial = partial->next)
+                if (partial->rest.len == 1 || weir__glob_match(partial->rest, rest, true, false))
+                    walk(search, partial->child, depth);
         }
-        while (!child && fork_count > 0) {
-            depth = forks[fork_count - 1].depth;
-            child = next_child(search, &forks[fork_count - 1]);
-            if (!child)
-                fork_count--;
-        }
-        if (!child)
-            return;
-        node = child;
-        depth++;
+        node = node->labels ? weir__label_slot(&search->paths->map, node->number, text, segment->hash)->value : NULL;
     }
+}
+
+/* Visits the tree of a host, if the index has it. */
+static void walk_root(struct search *search, const struct weir__path_node *root)
+{
+    if (!root)
+        return;
+    add_list(search, root->always);
+    if (search->path.len > 0)
+        add_list(search, root->present);
+    walk(search, root, 0);
 }
 
 /* The trees of a host: its own, and those of the wildcards that it is under. */
@@ -180,22 +149,11 @@ static void walk_hosts(struct search *search, weir_text host)
 
     for (size_t i = 0; i < len; i++)
         lower[i] = (char)weir__lower(tail[i]);
-    if (host.len <= paths->host_max) {
-        weir_text label = {lower, len};
-        const struct weir__path_node *root =
-            weir__label_slot(&paths->map, WEIR__LABEL_HOSTS, label, weir__label_hash(label))->value;
-        if (root)
-            walk(search, root);
-    }
-    for (size_t i = len > paths->suffix_max ? len - paths->suffix_max : 0; i < len; i++) {
-        weir_text label = {lower + i, len - i};
-        if (lower[i] != '.')
-            continue;
-        const struct weir__path_node *root =
-            weir__label_slot(&paths->map, WEIR__LABEL_SUFFIXES, label, weir__label_hash(label))->value;
-        if (root)
-            walk(search, root);
-    }
+    if (host.len <= paths->host_max)
+        walk_root(search, label_value(paths, WEIR__LABEL_HOSTS, (weir_text){lower, len}));
+    for (size_t i = len > paths->suffix_max ? len - paths->suffix_max : 0; i < len; i++)
+        if (lower[i] == '.')
+            walk_root(search, label_value(paths, WEIR__LABEL_SUFFIXES, (weir_text){lower + i, len - i}));
 }
 
 void weir__found_add(struct weir__found *found, uint32_t rule)
@@ -211,46 +169,20 @@ void weir__paths_find(const struct weir__paths *paths, weir_text host, weir_text
     search.path = path.len ? path : WEIR__TEXT("");
     search.found = found;
     search.known = 0;
-    walk(&search, paths->any_host);
+    walk_root(&search, paths->any_host);
     if (paths->host_max + paths->suffix_max > 0 && host.len > 0)
         walk_hosts(&search, host);
     for (const struct weir__path_host *one = paths->hosts; one; one = one->next)
-        if (weir__pattern_match(&one->pattern, host, NULL))
-            walk(&search, one->root);
-}
-
-/* The rules found by weir__paths_few. */
-struct path_matches {
-    uint32_t *rules;
-    size_t count, max;
-};
-
-/* Inserts a rule in order. False: there is no room for it. */
-static bool insert_few(struct path_matches *few, uint32_t rule)
-{
-    size_t at = few->count;
-    while (at > 0 && few->rules[at - 1] > rule)
-        at--;
-    if (at > 0 && few->rules[at - 1] == rule)
-        return true; /* by another of its paths */
-    if (few->count == few->max)
-        return false;
-    for (size_t i = few->count++; i > at; i--)
-        few->rules[i] = few->rules[i - 1];
-    few->rules[at] = rule;
-    return true;
+        if (weir__pattern_match(&one->pattern, host, false, NULL))
+            walk_root(&search, one->root);
 }
 
 /* Adds a list of rules. False: too many. */
-static inline bool add_few(struct path_matches *few, const struct weir__path_link *link)
+static inline bool add_few(struct weir__found *few, const struct weir__path_link *link)
 {
-    for (; link; link = link->next) {
-        if (few->count == 0)
-            few->rules[few->count++] = link->value;
-        else if (!insert_few(few, link->value))
-            return false;
-    }
-    return true;
+    for (; link && !few->overflow; link = link->next)
+        add(few, link->value);
+    return !few->overflow;
 }
 
 /* The child of a node for the next segment, or NULL; *at moves past the segment. */
@@ -259,8 +191,7 @@ next_node(const struct weir__paths *paths, const struct weir__path_node *node, c
 {
     const char *start = *at + 1, *slash = memchr(start, '/', (size_t)(end - start));
     *at = slash ? slash : end;
-    weir_text label = {start, (size_t)(*at - start)};
-    return weir__label_slot(&paths->map, node->number, label, weir__label_hash(label))->value;
+    return label_value(paths, node->number, (weir_text){start, (size_t)(*at - start)});
 }
 
 /*
@@ -292,7 +223,7 @@ __attribute__((hot)) size_t weir__paths_few(const struct weir__paths *paths, wei
 {
     const struct weir__path_node *node = paths->any_host;
     const char *at = path.data, *end = at + path.len;
-    struct path_matches few = {rules, 0, max};
+    struct weir__found few = {.rules = rules, .max = max};
     unsigned odd = paths->odd;
 
     if (odd && path.len > 1 &&

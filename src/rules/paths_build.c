@@ -49,14 +49,6 @@ static struct weir__path_node *child_by_label(struct builder *b, struct weir__pa
     return *value;
 }
 
-static struct weir__path_node *child_by_star(struct builder *b, struct weir__path_node *node)
-{
-    if (!node->star)
-        node->star = node_new(b);
-    b->paths->straight = false;
-    return node->star;
-}
-
 static struct weir__path_node *child_by_partial(struct builder *b, struct weir__path_node *node, weir_text segment)
 {
     void **seen = label_value(b, &b->seen, node->number, segment);
@@ -94,22 +86,13 @@ static void add_tail(struct builder *b, struct weir__path_node *node, const stru
     b->paths->straight = false;
 }
 
-enum segment_kind { LITERAL, STAR, STARS, PARTIAL, CROSSING };
-
-/* Classifies a segment of a pattern by its stars. */
-static enum segment_kind segment_kind(weir_text segment)
+static bool is_all_stars(weir_text segment)
 {
-    size_t stars = 0, pairs = 0;
+    size_t stars = 0;
 
-    for (size_t i = 0; i < segment.len; i++) {
-        stars += segment.data[i] == '*';
-        pairs += i > 0 && segment.data[i] == '*' && segment.data[i - 1] == '*';
-    }
-    if (stars == 0)
-        return LITERAL;
-    if (stars == segment.len)
-        return stars == 1 ? STAR : STARS;
-    return pairs ? CROSSING : PARTIAL;
+    while (stars < segment.len && segment.data[stars] == '*')
+        stars++;
+    return stars > 0 && stars == segment.len;
 }
 
 /* From the root down the pattern's segments, as far as one segment of the pattern is one of the path. */
@@ -121,18 +104,16 @@ static void add_segments(struct builder *b, struct weir__path_node *node, const 
     for (int depth = 0; rest.len > 0; depth++) {
         const char *slash = rest.len > 1 ? memchr(rest.data + 1, '/', rest.len - 1) : NULL;
         weir_text segment = {rest.data + 1, (slash ? (size_t)(slash - rest.data) : rest.len) - 1};
-        enum segment_kind kind = pattern->kind == WEIR__PATTERN_GLOB ? segment_kind(segment) : LITERAL;
-        if (!slash && (kind == STAR || kind == STARS)) {
+        bool glob = pattern->kind == WEIR__PATTERN_GLOB && memchr(segment.data, '*', segment.len);
+        if (glob && !slash && is_all_stars(segment)) {
             add_link(b, &node->below, rule);
             return;
         }
-        if (depth == WEIR__PATH_DEPTH || kind == STARS || kind == CROSSING) {
+        if (depth == WEIR__PATH_DEPTH || (glob && memmem(segment.data, segment.len, "**", 2))) {
             add_tail(b, node, pattern, rest, rule);
             return;
         }
-        node = kind == LITERAL ? child_by_label(b, node, segment)
-               : kind == STAR  ? child_by_star(b, node)
-                               : child_by_partial(b, node, segment);
+        node = glob ? child_by_partial(b, node, segment) : child_by_label(b, node, segment);
         rest = (weir_text){segment.data + segment.len, rest.len - 1 - segment.len};
     }
     add_link(b, &node->here, rule);

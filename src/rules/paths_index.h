@@ -31,14 +31,13 @@ struct weir__path_link {
 struct weir__path_node {
     uint32_t number;                                /* as a parent in the map */
     uint32_t labels;                                /* how many children the map has */
-    struct weir__path_node *star;                   /* the child for any one segment */
-    const struct weir__path_link *heads;            /* the different lengths of the heads of segments such as "x-*" */
+    const struct weir__path_link *heads;            /* the different lengths of the heads of segments with stars */
     const struct weir__path_link *here, *below;     /* rules of paths that end here, and that go on with '/' */
     const struct weir__path_link *always, *present; /* of roots: rules for any path, and for any that is not empty */
     const struct weir__path_tail *tails;            /* patterns that are compared with the rest of the path */
 };
 
-/* A segment with stars and other characters, found by its head: the characters before the first star. */
+/* A segment with stars such as "x-*" or "*", found by its head: the characters before the first star. */
 struct weir__path_partial {
     weir_text rest; /* from the star on */
     struct weir__path_node *child;

@@ -30,38 +30,25 @@ bool weir__pattern_compile(struct weir__pattern *pattern, weir_text text, bool p
     return true;
 }
 
-bool weir__pattern_match(const struct weir__pattern *pattern, weir_text text, struct weir__matching *matching)
-{
-    switch (pattern->kind) {
-    case WEIR__PATTERN_ANY:
-        return text.len > 0;
-    case WEIR__PATTERN_EXACT:
-        return pattern->nocase ? weir__text_equal_nocase(pattern->text, text) : weir__text_equal(pattern->text, text);
-    case WEIR__PATTERN_GLOB:
-        return weir__glob_match(pattern->text, text, pattern->path, pattern->nocase);
-    case WEIR__PATTERN_REGEX:
-        return weir__regex_match(pattern->regex, text, false, matching);
-    }
-    return false;
-}
-
-bool weir__pattern_may_match(const struct weir__pattern *pattern, weir_text text, struct weir__matching *matching)
+bool weir__pattern_match(const struct weir__pattern *pattern, weir_text text, bool cut, struct weir__matching *matching)
 {
     weir_text own = pattern->text;
     switch (pattern->kind) {
     case WEIR__PATTERN_ANY:
-        return true;
+        return cut || text.len > 0;
     case WEIR__PATTERN_EXACT:
-        if (own.len <= text.len)
+        if (cut && own.len <= text.len)
             return false;
-        own.len = text.len;
+        if (cut)
+            own.len = text.len;
         return pattern->nocase ? weir__text_equal_nocase(own, text) : weir__text_equal(own, text);
     case WEIR__PATTERN_GLOB:
-        return weir__glob_may_match(own, text, pattern->path, pattern->nocase);
+        return cut ? weir__glob_may_match(own, text, pattern->path, pattern->nocase)
+                   : weir__glob_match(own, text, pattern->path, pattern->nocase);
     case WEIR__PATTERN_REGEX:
-        return weir__regex_match(pattern->regex, text, true, matching);
+        return weir__regex_match(pattern->regex, text, cut, matching);
     }
-    return true;
+    return false;
 }
 
 /*

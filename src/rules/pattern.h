@@ -40,21 +40,21 @@ struct weir__matching {
     uint64_t limited; /* expressions that reached their bound, which count as matching, the safe side */
 };
 
-/* `matching` may be NULL if the pattern is no regular expression. */
-bool weir__pattern_match(const struct weir__pattern *pattern, weir_text text, struct weir__matching *matching);
 /*
- * For a text that was cut: false if no longer text that begins with it matches. A regular expression that may match
- * counts as limited unless it matches before the cut.
+ * `cut`: the text is the beginning of a longer one; false if no such text matches. A regular expression that may match
+ * then counts as limited unless it matches before the cut. `matching` may be NULL if the pattern is no regular
+ * expression.
  */
-bool weir__pattern_may_match(const struct weir__pattern *pattern, weir_text text, struct weir__matching *matching);
+bool weir__pattern_match(const struct weir__pattern *pattern, weir_text text, bool cut,
+                         struct weir__matching *matching);
 /* Globs; O(pattern × text), without recursion. */
 bool weir__glob_match(weir_text pattern, weir_text text, bool path, bool nocase);
-bool weir__glob_may_match(weir_text pattern, weir_text text, bool path, bool nocase);
+bool weir__glob_may_match(weir_text pattern, weir_text text, bool path, bool nocase); /* of a text that was cut */
 
 /* Compiles a regular expression (PCRE2 syntax; unanchored, as everybody expects). NULL after an error, reported. */
 const struct weir__regex *weir__regex_compile(weir_text text, bool nocase, struct weir__arena *arena,
                                               struct weir__diagnostics *report, struct weir__place place);
-/* `cut`: as weir__pattern_may_match. So is a longer text, which is cut. */
+/* `cut`: as for weir__pattern_match. A longer text is cut. */
 #define WEIR__REGEX_SUBJECT_MAX 4096
 bool weir__regex_match(const struct weir__regex *regex, weir_text text, bool cut, struct weir__matching *matching);
 /* Compiled expressions are not in the arena: the set frees each. */

@@ -31,6 +31,12 @@ static const struct weir__source *source_of(const struct weir__diagnostics *repo
     return place.source < report->source_count ? &report->sources[place.source] : NULL;
 }
 
+static const char *name_of(const struct weir__diagnostics *report, struct weir__place place)
+{
+    const struct weir__source *source = source_of(report, place);
+    return source && source->name ? source->name : "rules";
+}
+
 bool weir__place_find(struct weir__diagnostics *report, struct weir__place place, weir_text *rest)
 {
     const struct weir__source *source = source_of(report, place);
@@ -134,12 +140,10 @@ struct weir__place weir__place_at(const struct weir__diagnostics *report, uint32
 const char *weir__place_text(const struct weir__diagnostics *report, struct weir__place place, char *buffer,
                              size_t size)
 {
-    const struct weir__source *source = source_of(report, place);
-    const char *name = source && source->name ? source->name : "rules";
     if (place.line)
-        snprintf(buffer, size, "%s:%u", name, place.line);
+        snprintf(buffer, size, "%s:%u", name_of(report, place), place.line);
     else
-        snprintf(buffer, size, "%s", name);
+        snprintf(buffer, size, "%s", name_of(report, place));
     return buffer;
 }
 
@@ -149,14 +153,13 @@ static void emit(struct weir__diagnostics *report, enum weir_severity severity, 
                  const char *suggestion, const char *message)
 {
     char shown[LINE_SHOWN + 1];
-    const struct weir__source *source = source_of(report, place);
     weir_diagnostic diagnostic = {.severity = severity,
-                                  .file = source && source->name ? source->name : "rules",
+                                  .file = name_of(report, place),
                                   .line = (int)place.line,
                                   .column = (int)place.column,
                                   .message = message,
                                   .suggestion = suggestion,
-                                  .source = line_shown(report, place, shown)};
+                                  .source = report->secret ? NULL : line_shown(report, place, shown)};
     report->diagnose(report->context, &diagnostic);
 }
 

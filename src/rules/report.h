@@ -19,12 +19,26 @@ struct weir__place {
     100 /* errors of one load; one more says that there are more, then they are suppressed. The same for warnings */
 #define WEIR__MESSAGE_MAX 512 /* bytes of a message with its zero byte; a longer one is cut */
 
+/* What is known of the host that will run the rules, for warnings. */
+struct weir__rules_host {
+    int64_t segment_bytes;
+    enum weir__callers {                        /* that pass attributes which `identity` does not name */
+                         WEIR__CALLERS_UNKNOWN, /* an application or nginx may */
+                         WEIR__CALLERS_SERVICE, /* those of the HTTP or Redis service may, requests at the gateway do
+                                                   not */
+                         WEIR__CALLERS_NONE     /* there is only a gateway */
+    } callers;
+};
+#define WEIR__SEGMENT_DEFAULT (INT64_C(64) << 20) /* bytes */
+
 struct weir__diagnostics {
     weir_diagnose *diagnose; /* may be NULL */
     void *context;
     const struct weir__source *sources;
     size_t source_count;
     int errors, warnings;
+    bool secret;                         /* diagnostics do not show the texts of the sources */
+    const struct weir__rules_host *host; /* NULL: nothing is known, and warnings that depend on it are left out */
     struct {
         uint32_t source, line;
         size_t offset;

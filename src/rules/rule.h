@@ -19,9 +19,12 @@ struct weir__condition {
     bool normal_differs;                /* from the patterns */
 };
 
-/* Methods as bits: the nine known ones from WEIR__METHOD_KNOWN on, any other, and none at all. */
-enum { WEIR__METHOD_NONE = 1, WEIR__METHOD_OTHER = 2, WEIR__METHOD_KNOWN = 4, WEIR__METHOD_ANY = (1 << 11) - 1 };
-extern const char *const weir__methods[]; /* the known methods in the order of their bits; ends in NULL */
+/* Methods as bits: the known ones from WEIR__METHOD_KNOWN on, any other, and none at all. */
+enum { WEIR__METHODS = 9, WEIR__METHOD_NONE = 1, WEIR__METHOD_OTHER = 2, WEIR__METHOD_KNOWN = 4 };
+enum { WEIR__METHOD_ANY = (WEIR__METHOD_KNOWN << WEIR__METHODS) - 1 };
+extern const char *const weir__methods[WEIR__METHODS]; /* the known methods in the order of their bits */
+/* The bit of a method that is not empty, in any case. */
+unsigned weir__method_bit(weir_text method);
 
 struct weir__match {
     const struct weir__path_entry *entries; /* hosts × paths for the index; `rule` is not set here */
@@ -40,8 +43,8 @@ struct weir__match {
 enum weir__limit_kind { WEIR__LIMITED, WEIR__BANNED, WEIR__UNLIMITED };
 
 struct weir__quota {
+    weir_text tier; /* empty: the default. First, so that weir__text_compare finds a quota by its tier */
     enum weir__limit_kind kind;
-    weir_text tier;            /* empty: the default */
     weir_limit limit;          /* if LIMITED */
     int64_t units;             /* as written */
     int64_t window_ns;         /* as written; calendar months and years by their longest */
@@ -86,7 +89,7 @@ struct weir__cost {
 /* ---- policy ---- */
 
 enum weir__on_missing { WEIR__MISSING_SKIP, WEIR__MISSING_DENY, WEIR__MISSING_SHARE };
-enum weir__consistency { WEIR__LOCAL, WEIR__EVENTUAL, WEIR__STRICT };
+enum weir__consistency { WEIR__LOCAL, WEIR__EVENTUAL, WEIR__STRICT, WEIR__PER_ALGORITHM };
 enum weir__on_failure { WEIR__FAIL_LOCAL, WEIR__FAIL_OPEN, WEIR__FAIL_CLOSED };
 
 struct weir__response {
@@ -98,6 +101,7 @@ struct weir__response {
 };
 
 #define WEIR__RESPONSE_TEXT_MAX 8192
+#define WEIR__HEADERS_DEFAULT   (WEIR_HEADERS_X_RATELIMIT | WEIR_HEADERS_DRAFT | WEIR_HEADERS_RETRY_AFTER)
 
 /* Bounds of deferred requests (`on_limit: queue`); 0: only those of the whole queue. */
 struct weir__deferral {
@@ -118,10 +122,8 @@ static inline bool weir__list_is_empty(const struct weir__access_list *list)
     return !list->networks && !list->glob_count && !list->key_count;
 }
 
-/* True if a key is certainly listed, even if it was cut: for allow lists. */
-bool weir__list_has_key(const struct weir__access_list *list, weir_text key);
-/* True if a key may be listed, if it was cut: for block lists. */
-bool weir__list_may_have_key(const struct weir__access_list *list, weir_text key);
+/* A key that was cut counts as listed if it surely is (for allow lists) or, without `surely`, if it may be (block). */
+bool weir__list_has_key(const struct weir__access_list *list, weir_text key, bool surely);
 
 struct weir__rule {
     weir_text name;   /* unique together with `shadow`; at most WEIR_NAME_MAX bytes */
@@ -144,7 +146,7 @@ struct weir__rule {
     enum weir_on_limit on_limit;
     struct weir__deferral queue;
     enum weir__consistency consistency;
-    bool consistency_given; /* set by its author; else the engine's default applies */
+    bool consistency_given; /* set by its author; else a default applies: see weir__rule_consistency */
     struct weir__place consistency_place;
     enum weir__on_failure on_failure;
     int priority;
@@ -167,5 +169,12 @@ struct weir__rule {
  * depend on it: it must never change.
  */
 uint64_t weir__rule_id(weir_text name, bool shadow);
+
+/*
+ * The consistency of a rule's counters where there is a store; `fallback`: of rules that set none. WEIR__PER_ALGORITHM:
+ * buckets are eventual, since they repay what several hosts admit too much between two exchanges; windows, logs and
+ * concurrency never do, and are strict. Concurrency cannot be eventual: such a fallback makes it strict.
+ */
+enum weir__consistency weir__rule_consistency(const struct weir__rule *rule, enum weir__consistency fallback);
 
 #endif

@@ -1,6 +1,7 @@
 /* Compiles a rule set from its sources: the builder that both dialects add to, and freeing. */
 #include "rules/descriptors.h"
 #include "algo/algo.h"
+#include "base/buffer.h"
 #include "base/hash.h"
 
 #include <search.h>
@@ -108,7 +109,8 @@ const weir_zone *weir__builder_zone(struct weir__builder *builder, const struct 
     struct weir__zone_list *link = weir__arena_take(&set->arena, sizeof *link);
     if (!link)
         return NULL;
-    int error = builder->open_zone ? builder->open_zone(name.data, &link->zone) : WEIR_EZONE;
+    const struct weir__surroundings *around = builder->around;
+    int error = around && around->open_zone ? around->open_zone(name.data, &link->zone) : WEIR_EZONE;
     if (error && error != WEIR_EZONE) {
         weir__node_error(node, "there is no memory or no file descriptor left for the time zone");
         set->arena.failed = true; /* not an error of the rules */
@@ -137,7 +139,7 @@ const struct weir__node *weir__rules_weir_yaml(const struct weir__node *root)
     if (root->kind != WEIR__MAP)
         return NULL;
     for (const struct weir__node *member = root->first; member; member = member->next)
-        for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        for (size_t i = 0; i < WEIR__COUNT(names); i++)
             if (weir__text_is(member->name->text, names[i]))
                 return member;
     return NULL;
@@ -161,18 +163,16 @@ static bool check_root(const struct weir__node *root)
 {
     static const char *const names[] = {"rules",     "identity", "allow",  "block",      "response",
                                         "normalize", "domains",  "domain", "descriptors"};
-    enum { OWN = 7, ALL = 9 };
+    enum { OWN = 7 };
     if (root->kind != WEIR__MAP)
         return weir__node_error(root, "a rule file is a map with rules or with a domain, not %s", weir__node_is(root));
-    if (!has_domain(root)) {
-        if (is_weir_yaml(root))
-            return false;
-        weir__field_names(root, "a rule file", names, ALL);
-        return true;
-    }
+    bool domain = has_domain(root);
+    if (!domain && is_weir_yaml(root))
+        return false;
+    weir__field_names(root, domain ? "a file of descriptors" : "a rule file", WEIR__LIST_OF(names));
     for (size_t i = 0; i < OWN; i++) {
         const struct weir__node *own = weir__node_get(root, names[i]);
-        if (own)
+        if (own && domain)
             weir__node_error(own->name, "%s is of the native dialect, but this file has a domain: use two files",
                              names[i]);
     }
@@ -289,8 +289,7 @@ static bool set_begin(weir_rules *set, const struct weir__diagnostics *report)
     set->arena.bytes_max = WEIR__SET_BYTES_MAX;
     all->identity.ipv4_prefix = 32;
     all->identity.ipv6_prefix = 64;
-    set->response = (struct weir__response){
-        .status = 429, .headers = WEIR_HEADERS_X_RATELIMIT | WEIR_HEADERS_DRAFT | WEIR_HEADERS_RETRY_AFTER};
+    set->response = (struct weir__response){.status = 429, .headers = WEIR__HEADERS_DEFAULT};
 
     weir_text none = {"", 0};
     if (weir__attribute_add(all, &set->arena, WEIR__ATTR_PATH, none, 0) != WEIR__AT_PATH ||
@@ -318,7 +317,7 @@ int weir__rules_compile(struct weir__diagnostics *report, const struct weir__sur
         weir_rules_free(made);
         return WEIR_ENOMEM;
     }
-    struct weir__builder builder = {.set = made, .report = report, .open_zone = around ? around->open_zone : NULL};
+    struct weir__builder builder = {.set = made, .report = report, .around = around};
     made->close_zone = around ? around->close_zone : NULL;
 
     read_all(&builder);
@@ -356,11 +355,23 @@ void weir_rules_free(weir_rules *set)
     for (const struct weir__zone_list *z = set->zones; z; z = z->next)
         if (set->close_zone)
             set->close_zone(z->zone);
+    for (int i = 0; i < set->attributes.count; i++)
+        if (set->attributes.list[i].mapping)
+            weir__map_release(set->attributes.list[i].mapping->map);
     weir__arena_free(&set->arena);
     free(set);
 }
 
 /* ---- Information about a set ---- */
+
+size_t weir__rules_bytes(const weir_rules *set)
+{
+    size_t bytes = set->arena.bytes;
+    for (int i = 0; i < set->attributes.count; i++)
+        if (set->attributes.list[i].mapping)
+            bytes += weir__map_bytes(set->attributes.list[i].mapping->map);
+    return bytes;
+}
 
 size_t weir_rules_count(const weir_rules *rules)
 {
@@ -379,25 +390,25 @@ static int64_t record_bytes(int64_t bytes)
 }
 
 /*
- * The memory of a key that has used its limit, in a segment that is 90 % full (docs/table.md): a slot of 16 bytes, or
- * two for a two-bucket counter whose counts do not fit one, or a slot and a record with a head of 16 bytes and 8 a
- * bucket or request in flight, or 4 a logged unit.
+ * The memory of a key that has used its limit (docs/table.md): a slot of 16 bytes, or two for a two-bucket counter
+ * whose counts do not fit one, or a slot and a record with a head of 16 bytes and 8 a bucket or request in flight, or 4
+ * a logged unit.
  */
-static int64_t bytes_per_key(const struct weir__quota *quota)
+static struct weir__footprint quota_footprint(const struct weir__quota *quota)
 {
     const weir_limit *limit = quota->ceiling ? quota->ceiling : &quota->limit;
-    const int64_t slot = 18;
+    struct weir__footprint one = {16, 0};
     if (quota->kind != WEIR__LIMITED)
-        return 0;
+        return (struct weir__footprint){0, 0};
     if (limit->algorithm == WEIR_SLIDING_WINDOW_LOG)
-        return slot + record_bytes(16 + 4 * limit->cap) * 10 / 9;
-    if (limit->algorithm == WEIR_CONCURRENCY)
-        return slot + record_bytes(16 + 8 * (limit->cap + (limit->cap + 31) / 32)) * 10 / 9;
-    if (limit->algorithm != WEIR_SLIDING_WINDOW_COUNTER)
-        return slot;
-    if (limit->buckets > 2)
-        return slot + record_bytes(16 + 8 * limit->buckets) * 10 / 9;
-    return weir__is_packed(limit) ? slot : 2 * slot;
+        one.slab = (double)record_bytes(16 + 4 * limit->cap);
+    else if (limit->algorithm == WEIR_CONCURRENCY)
+        one.slab = (double)record_bytes(16 + 8 * (limit->cap + (limit->cap + 31) / 32));
+    else if (limit->algorithm == WEIR_SLIDING_WINDOW_COUNTER && limit->buckets > 2)
+        one.slab = (double)record_bytes(16 + 8 * limit->buckets);
+    else if (limit->algorithm == WEIR_SLIDING_WINDOW_COUNTER && !weir__is_packed(limit))
+        one.slots *= 2;
+    return one;
 }
 
 /* The tier whose keys need most memory; tiers differ only in their units. */
@@ -405,9 +416,32 @@ static const struct weir__quota *largest_quota(const struct weir__rule *rule)
 {
     const struct weir__quota *largest = &rule->quotas[0];
     for (size_t i = 1; i < rule->quota_count; i++)
-        if (bytes_per_key(&rule->quotas[i]) > bytes_per_key(largest))
+        if (weir__footprint_segment(quota_footprint(&rule->quotas[i])) >
+            weir__footprint_segment(quota_footprint(largest)))
             largest = &rule->quotas[i];
     return largest;
+}
+
+struct weir__footprint weir__rule_footprint(const struct weir__rule *rule)
+{
+    return quota_footprint(largest_quota(rule));
+}
+
+/* Parts of a segment (engine/segment.c, table/segment.c), and how full slots and slab may be. */
+#define FILL       0.9
+#define SLAB_SHARE (1.0 / 16)
+#define SLOT_SHARE (1 - SLAB_SHARE - 1.0 / 128) /* the rest is for statistics of rules */
+#define SLAB_MAX   (36.0 * (1 << 26))
+
+double weir__footprint_segment(struct weir__footprint footprint)
+{
+    double slots = footprint.slots / FILL / SLOT_SHARE, slab = footprint.slab / FILL / SLAB_SHARE;
+    return slots > slab ? slots : slab;
+}
+
+bool weir__footprint_is_possible(struct weir__footprint footprint)
+{
+    return footprint.slab <= FILL * SLAB_MAX;
 }
 
 void weir_rules_info(const weir_rules *rules, size_t index, weir_rule_info *info)
@@ -429,6 +463,50 @@ void weir_rules_info(const weir_rules *rules, size_t index, weir_rule_info *info
         .window_ns = calendar ? 0 : quota->window_ns,
         .by_tier = rule->quota_count > 1 || !rule->has_default,
         .shadow = rule->shadow,
-        .bytes_per_key = bytes_per_key(largest),
+        .bytes_per_key = (int64_t)(weir__footprint_segment(quota_footprint(largest)) + 0.999),
     };
+}
+
+/* ---- Several hosts ---- */
+
+enum weir__consistency weir__rule_consistency(const struct weir__rule *rule, enum weir__consistency fallback)
+{
+    const struct weir__quota *quota = largest_quota(rule);
+    bool bucket = quota->limit.algorithm == WEIR_TOKEN_BUCKET || quota->limit.algorithm == WEIR_LEAKY_BUCKET;
+    if (quota->kind != WEIR__LIMITED)
+        return WEIR__LOCAL; /* nothing is counted */
+    if (rule->consistency_given)
+        return rule->consistency;
+    if (fallback == WEIR__PER_ALGORITHM)
+        return bucket ? WEIR__EVENTUAL : WEIR__STRICT;
+    return fallback == WEIR__EVENTUAL && quota->limit.algorithm == WEIR_CONCURRENCY ? WEIR__STRICT : fallback;
+}
+
+void weir__rules_hosts(const weir_rules *rules, enum weir__consistency fallback, int64_t interval_us, size_t names_max,
+                       struct weir__buffer *to)
+{
+    char name[4 * WEIR_NAME_MAX + 1];
+    for (int which = WEIR__STRICT; which >= WEIR__LOCAL; which--) {
+        size_t begin = 0, listed = 0, more = 0;
+        for (size_t i = 0; i < rules->count; i++) {
+            const struct weir__rule *rule = rules->rules[i];
+            if (largest_quota(rule)->kind != WEIR__LIMITED || (int)weir__rule_consistency(rule, fallback) != which)
+                continue;
+            if (!listed && which == WEIR__EVENTUAL)
+                weir__buffer_printf(to, "counts over all hosts, exchanged every %g ms: ", (double)interval_us / 1000);
+            else if (!listed)
+                weir__buffer_printf(to, "counts %s: ", which == WEIR__LOCAL ? "on each host" : "over all hosts, exact");
+            if (!listed)
+                begin = to->len;
+            if (to->len - begin < names_max)
+                weir__buffer_printf(to, "%s%s%s", listed++ ? ", " : "", weir__printable(rule->name, name, sizeof name),
+                                    rule->shadow ? " (shadow)" : "");
+            else
+                more++;
+        }
+        if (more)
+            weir__buffer_printf(to, " and %zu more", more);
+        if (listed)
+            weir__buffer_printf(to, "\n");
+    }
 }

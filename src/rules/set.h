@@ -13,6 +13,7 @@
 enum { WEIR__AT_PATH, WEIR__AT_HOST, WEIR__AT_METHOD };
 
 struct weir__domain;
+struct weir__surroundings;
 
 struct weir_rules {
     struct weir__arena arena;
@@ -39,6 +40,15 @@ struct weir_rules {
     void (*close_zone)(weir_zone *zone);
 };
 
+struct weir__buffer;
+#define WEIR__NO_STORE_TEXT "counts on each host: every rule, as there is no store"
+/*
+ * Adds a line for each consistency that rules have where there is a store, such as "counts over all hosts, exact: a,
+ * b". `names_max`: bytes of names in a line, after which the rest is counted. `interval_us` is between two exchanges.
+ */
+void weir__rules_hosts(const weir_rules *rules, enum weir__consistency fallback, int64_t interval_us, size_t names_max,
+                       struct weir__buffer *to);
+
 /* What only one of the documents of a set may have. */
 enum weir__section { WEIR__NORMALIZE, WEIR__IDENTITY, WEIR__RESPONSE, WEIR__ALLOW, WEIR__BLOCK, WEIR__SECTIONS };
 
@@ -47,7 +57,7 @@ struct weir__builder {
     weir_rules *set;
     struct weir__diagnostics *report;
     size_t rule_room; /* of set->rules */
-    int (*open_zone)(const char *name, weir_zone **zone);
+    const struct weir__surroundings *around;
     void *names;                                 /* tree of the rules, to find duplicate names */
     void *descriptor_names;                      /* tree of the names that descriptors have given their rules */
     struct weir__place sections[WEIR__SECTIONS]; /* where they were given; line 0: not yet */
@@ -111,20 +121,44 @@ int64_t weir__algorithm_window_ns(const weir_params *params);
 
 /* ---- Compiling and matching ---- */
 
-/* Services of the engine that the reader needs: time zones. */
+/* Services of the engine that the reader needs: time zones, and files with maps of attributes. Each may be NULL. */
 struct weir__surroundings {
     int (*open_zone)(const char *name, weir_zone **zone);
     void (*close_zone)(weir_zone *zone);
+    /*
+     * Reads the file that `node` names, a map of the attribute `from` to the attribute `to`; the set then holds it.
+     * NULL: errors were reported, or, without any, there is no memory.
+     */
+    struct weir__map *(*open_map)(void *files, const struct weir__node *node, weir_text from, weir_text to);
+    void *files;
 };
 
 /* Compiles sources into a set. WEIR_ERULES after reported errors, WEIR_ENOMEM. */
 int weir__rules_compile(struct weir__diagnostics *report, const struct weir__surroundings *around, weir_rules **set);
 
+/* The memory of a set, with the maps of its attributes. */
+size_t weir__rules_bytes(const weir_rules *set);
+
 /* A top-level member that only weir.yaml has, or NULL: to report a weir.yaml given as a rule file. */
 const struct weir__node *weir__rules_weir_yaml(const struct weir__node *root);
 
-/* Warnings that take all rules: rules that never match, duplicates, forgeable keys. */
+/* Warnings that take all rules (lint_set.c). */
 void weir__rules_lint(const weir_rules *set, struct weir__diagnostics *report);
+
+/* ---- Memory ---- */
+
+/* Bytes of a segment that keys need: in slots, and in records of the slab (docs/table.md). */
+struct weir__footprint {
+    double slots, slab;
+};
+/* Of a key that has used its limit, in the tier that needs most. */
+struct weir__footprint weir__rule_footprint(const struct weir__rule *rule);
+/* The size of the segment that holds it, which sets a sixteenth aside for the slab and is to be filled to 90 %. */
+double weir__footprint_segment(struct weir__footprint footprint);
+/* False: no slab is so large, whatever the size of the segment. */
+bool weir__footprint_is_possible(struct weir__footprint footprint);
+
+/* ---- Matching ---- */
 
 /*
  * The rules of the native dialect that match, in order: the index finds candidates, conditions and networks verify
@@ -138,6 +172,8 @@ void weir__rules_filter(const weir_rules *set, struct weir__values *values, stru
 
 /* The quota for this request, by tier. NULL: the tier is not listed and there is no default. */
 const struct weir__quota *weir__rule_quota(const struct weir__rule *rule, struct weir__values *values);
+/* The quota of a tier; that of the empty one is the default. NULL: the rule does not limit it. */
+const struct weir__quota *weir__rule_quota_of(const struct weir__rule *rule, weir_text tier);
 /* True if the rule only counts under its key: enforced, one limit, one cost, no lists. */
 bool weir__rule_is_plain(const weir_rules *set, const struct weir__rule *rule);
 /* The cost of this request under a rule. */

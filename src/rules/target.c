@@ -92,6 +92,14 @@ static bool in_scheme(char c, bool first)
     return weir__is_letter(c) || (!first && (weir__is_digit(c) || c == '+' || c == '-' || c == '.'));
 }
 
+/* Where the authority, or the path parameters, at `at` end. */
+static size_t part_end(weir_text target, size_t at)
+{
+    while (at < target.len && target.data[at] != '/' && target.data[at] != '?' && target.data[at] != '#')
+        at++;
+    return at;
+}
+
 /* Without "http://host" (any scheme, any authority) if it begins with that. */
 static weir_text without_authority(weir_text target)
 {
@@ -101,27 +109,14 @@ static weir_text without_authority(weir_text target)
         i++;
     if (i == 0 || target.len - i < 3 || memcmp(target.data + i, "://", 3) != 0)
         return target;
-    i += 3;
-    while (i < target.len && target.data[i] != '/' && target.data[i] != '?' && target.data[i] != '#')
-        i++;
-    return after(target, i);
+    return after(target, part_end(target, i + 3));
 }
 
 weir_text weir__target_query(weir_text target)
 {
-    const char *fragment = target.len > 0 ? memchr(target.data, '#', target.len) : NULL;
-    if (fragment)
-        target.len = (size_t)(fragment - target.data);
-    const char *mark = target.len > 0 ? memchr(target.data, '?', target.len) : NULL;
-    return mark ? after(target, (size_t)(mark - target.data) + 1) : (weir_text){"", 0};
-}
-
-/* Where the parameters at `at`, a ';', end. */
-static size_t parameters_end(weir_text target, size_t at)
-{
-    while (at < target.len && target.data[at] != '/' && target.data[at] != '?' && target.data[at] != '#')
-        at++;
-    return at;
+    weir_text query = weir__text_cut(&target, '#');
+    weir__text_cut(&query, '?');
+    return query;
 }
 
 /* Decodes and resolves a target; `parameters`: removes path parameters. */
@@ -149,10 +144,9 @@ static size_t resolve(weir_text target, bool parameters, char *path, size_t path
         if (at == target.len || target.data[at] == '?' || target.data[at] == '#')
             break;
         if (target.data[at] == ';') {
-            size_t end = parameters ? parameters_end(target, at) : at + 1;
             if (!parameters)
                 put(&w, ";", 1);
-            at = end;
+            at = parameters ? part_end(target, at) : at + 1;
             continue;
         }
         int code = target.data[at] == '%' ? escaped(target, at) : '/';
@@ -168,12 +162,9 @@ static size_t resolve(weir_text target, bool parameters, char *path, size_t path
     return w.lost ? without_cut_dots(&w) : w.used;
 }
 
-size_t weir__target_normalise(weir_text target, char *path, size_t path_size, weir_text *query, bool *cut)
+size_t weir__target_normalise(weir_text target, char *path, size_t path_size, bool *cut)
 {
-    bool unused;
-    if (query)
-        *query = weir__target_query(target);
-    return resolve(target, false, path, path_size, cut ? cut : &unused);
+    return resolve(target, false, path, path_size, cut);
 }
 
 /* ---- Normal forms ---- */
@@ -186,10 +177,9 @@ static bool is_blank(char c)
 /* A segment in its normal form. */
 static weir_text bare_segment(weir_text segment, unsigned form)
 {
-    const char *parameters =
-        form & WEIR__FORM_PARAMETERS && segment.len ? memchr(segment.data, ';', segment.len) : NULL;
-    if (parameters)
-        segment.len = (size_t)(parameters - segment.data);
+    weir_text rest = segment;
+    if (form & WEIR__FORM_PARAMETERS)
+        segment = weir__text_cut(&rest, ';');
     while (form & WEIR__FORM_BLANKS && segment.len && is_blank(segment.data[0]))
         segment = after(segment, 1);
     while (form & WEIR__FORM_BLANKS && segment.len && is_blank(segment.data[segment.len - 1]))
@@ -264,28 +254,15 @@ static size_t add_value(weir_text *values, size_t count, size_t max, weir_text v
     return count + 1;
 }
 
-/* Cuts the part of a text before the next `separator` off. */
-static weir_text next_part(weir_text *text, char separator)
-{
-    const char *end = memchr(text->data, separator, text->len);
-    weir_text part = {text->data, end ? (size_t)(end - text->data) : text->len};
-    *text = after(*text, part.len + (end != NULL));
-    return part;
-}
-
 size_t weir__cookie_find(weir_text header, weir_text name, weir_text *values, size_t max)
 {
     size_t count = 0;
 
     while (header.len > 0 && count <= max) {
-        weir_text cookie = next_part(&header, ';');
-        const char *equals = memchr(cookie.data, '=', cookie.len);
-        if (!equals)
+        weir_text cookie = weir__text_cut(&header, ';'), value = cookie, its_name = weir__text_cut(&value, '=');
+        if (its_name.len == cookie.len || !weir__text_equal(weir__text_trim(its_name), name))
             continue;
-        size_t before = (size_t)(equals - cookie.data);
-        if (!weir__text_equal(weir__text_trim((weir_text){cookie.data, before}), name))
-            continue;
-        weir_text value = weir__text_trim(after(cookie, before + 1));
+        value = weir__text_trim(value);
         if (value.len >= 2 && value.data[0] == '"' && value.data[value.len - 1] == '"')
             value = (weir_text){value.data + 1, value.len - 2};
         count = add_value(values, count, max, value, weir__text_equal);
@@ -330,12 +307,9 @@ size_t weir__argument_find(weir_text query, weir_text name, weir_text *raw, size
     size_t count = 0;
 
     while (query.len > 0 && count <= max) {
-        weir_text pair = next_part(&query, '&');
-        const char *equals = memchr(pair.data, '=', pair.len);
-        size_t before = equals ? (size_t)(equals - pair.data) : pair.len;
-        if (!is_name((weir_text){pair.data, before}, name))
-            continue;
-        count = add_value(raw, count, max, equals ? after(pair, before + 1) : (weir_text){"", 0}, is_same_decoded);
+        weir_text value = weir__text_cut(&query, '&'), its_name = weir__text_cut(&value, '=');
+        if (is_name(its_name, name))
+            count = add_value(raw, count, max, value, is_same_decoded);
     }
     return count;
 }

@@ -5,13 +5,12 @@
 #include "base/text.h"
 
 /*
- * Splits a raw request target into path and query as nginx does: drops a fragment and an absolute form's scheme and
+ * The path of a raw request target as nginx makes it: drops query, fragment and an absolute form's scheme and
  * authority, decodes %XX, merges "//", resolves "." and "..". The path begins with '/', or is "*". It is cut to the
- * buffer after resolving; broken escapes stay. Returns its length. path_size is at least 1; `query` and `cut` may be
- * NULL.
+ * buffer after resolving; broken escapes stay. Returns its length. path_size is at least 1.
  */
-size_t weir__target_normalise(weir_text target, char *path, size_t path_size, weir_text *query, bool *cut);
-/* Only the raw query. */
+size_t weir__target_normalise(weir_text target, char *path, size_t path_size, bool *cut);
+/* The raw query of a target. */
 weir_text weir__target_query(weir_text target);
 
 /*

@@ -6,7 +6,6 @@ void weir__values_begin(struct weir__values *values, const struct weir__attribut
     values->all = all;
     values->query = query;
     memset(values->looked, 0, sizeof values->looked);
-    memset(values->found, 0, sizeof values->found);
     memset(values->cut, 0, sizeof values->cut);
     memset(values->several, 0, sizeof values->several);
     values->client_state = WEIR__CLIENT_UNKNOWN;
@@ -76,10 +75,9 @@ static weir_text target_of(struct weir__values *values)
  * first. */
 static bool parameter_may_have_slash(weir_text target)
 {
-    const char *query = target.len ? memchr(target.data, '?', target.len) : NULL;
-    size_t len = query ? (size_t)(query - target.data) : target.len;
-    const char *at = len ? memchr(target.data, ';', len) : NULL;
-    for (const char *end = target.data + len; at && end - at > 2; at++)
+    weir_text path = weir__text_cut(&target, '?');
+    const char *at = path.len ? memchr(path.data, ';', path.len) : NULL;
+    for (const char *end = path.data + path.len; at && end - at > 2; at++)
         if (at[0] == '%' && at[1] == '2' && weir__lower(at[2]) == 'f')
             return true;
     return false;
@@ -100,7 +98,7 @@ weir_text weir__value_path(struct weir__values *values)
     }
     if (path.len == 0 && (target = target_of(values)).len > 0) {
         path.data = values->path_room;
-        path.len = weir__target_normalise(target, values->path_room, sizeof values->path_room, NULL, &values->path_cut);
+        path.len = weir__target_normalise(target, values->path_room, sizeof values->path_room, &values->path_cut);
         values->full_path = path;
     }
     values->two_readings = !values->query->path.data && parameter_may_have_slash(target_of(values));
@@ -229,12 +227,32 @@ static weir_text find_cookie(struct weir__values *values, weir_text name, bool *
     return value;
 }
 
+/* What a named attribute's map has for a value of its source. A value that was cut is not in it. */
+static weir_text mapped(const struct weir__mapping *mapping, weir_text from, bool *cut)
+{
+    weir_text found = *cut ? MISSING : weir__map_find(mapping->map, from);
+    *cut = false;
+    return found.len > 0 ? found : mapping->fallback;
+}
+
+/* The value of an attribute whose cookie or argument has this one. */
+static weir_text of_source(const struct weir__attributes *all, int attribute, weir_text value, bool *cut)
+{
+    const struct weir__attribute *wanted = &all->list[attribute];
+    if (wanted->kind != WEIR__ATTR_NAMED)
+        return value;
+    value = of_source(all, wanted->source, value, cut); /* the reader has refused cycles */
+    return wanted->mapping ? mapped(wanted->mapping, value, cut) : value;
+}
+
 void weir__value_several(struct weir__values *values, int attribute, struct weir__several *several)
 {
     const struct weir__attribute *all = values->all->list, *wanted = &all[attribute];
 
-    if (wanted->kind == WEIR__ATTR_NAMED)
+    while (wanted->kind == WEIR__ATTR_NAMED)
         wanted = &all[wanted->source];
+    several->all = values->all;
+    several->attribute = attribute;
     bool argument = wanted->kind == WEIR__ATTR_QUERY;
     size_t count = argument ? weir__argument_find(arguments_of(values), wanted->name, several->raw, WEIR__SEVERAL_MAX)
                             : weir__cookie_find(cookies_of(values), wanted->name, several->raw, WEIR__SEVERAL_MAX);
@@ -245,12 +263,12 @@ void weir__value_several(struct weir__values *values, int attribute, struct weir
 
 weir_text weir__several_value(struct weir__several *several, size_t number, bool *cut)
 {
-    weir_text raw = several->raw[number];
+    weir_text value = several->raw[number];
 
     *cut = false;
-    if (several->most == 0)
-        return raw;
-    return (weir_text){several->room, weir__argument_decode(raw, several->room, several->most, cut)};
+    if (several->most)
+        value = (weir_text){several->room, weir__argument_decode(value, several->room, several->most, cut)};
+    return of_source(several->all, several->attribute, value, cut);
 }
 
 /* ---- Host and method ---- */
@@ -307,6 +325,12 @@ static weir_text find_method(struct weir__values *values)
     for (i = 0; i < method.len; i++)
         values->method[i] = (char)(method.data[i] - (is_small_letter(method.data[i]) ? 'a' - 'A' : 0));
     return (weir_text){values->method, method.len};
+}
+
+weir_text weir__value_request_id(struct weir__values *values, bool header)
+{
+    weir_text id = given_trimmed(values->query, WEIR_ATTR_NAMED, WEIR__TEXT("request_id"));
+    return id.len || !header ? id : given_trimmed(values->query, WEIR_ATTR_HEADER, WEIR__TEXT("x-request-id"));
 }
 
 /* ---- The client ---- */
@@ -396,13 +420,15 @@ bool weir__value_find(struct weir__values *values, int attribute, weir_text *val
 
     bool cut, several;
     weir_text found = find(values, wanted, &cut, &several), sources;
-    /* One step: a named attribute is not a source. */
+    /* One step without a map: only with one may the source be a named attribute, too. */
     if (found.len == 0 && wanted->kind == WEIR__ATTR_NAMED && wanted->source >= 0 &&
-        all[wanted->source].kind != WEIR__ATTR_NAMED) {
+        (all[wanted->source].kind != WEIR__ATTR_NAMED || wanted->mapping)) {
         if (weir__value(values, wanted->source, &sources))
             found = sources;
         cut = weir__value_is_cut(values, wanted->source);
         several = weir__value_is_several(values, wanted->source);
+        if (wanted->mapping)
+            found = mapped(wanted->mapping, found, &cut);
     }
     values->cut[attribute >> 6] = (values->cut[attribute >> 6] & ~bit) | (cut ? bit : 0);
     values->several[attribute >> 6] |= several ? bit : 0;
@@ -411,8 +437,6 @@ bool weir__value_find(struct weir__values *values, int attribute, weir_text *val
     if (found.data >= values->form_room && found.data < values->form_room + sizeof values->form_room)
         return found.len > 0;
     values->looked[attribute >> 6] |= bit;
-    if (found.len > 0)
-        values->found[attribute >> 6] |= bit;
     values->value[attribute] = found;
     return found.len > 0;
 }

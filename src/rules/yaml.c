@@ -76,7 +76,7 @@ static bool begins(const char *text, const char *with)
 
 static const struct translation *translation_find(const char *context, const char *problem)
 {
-    for (size_t i = 0; i < sizeof translations / sizeof *translations; i++) {
+    for (size_t i = 0; i < WEIR__COUNT(translations); i++) {
         const struct translation *t = &translations[i];
         if ((!t->context || begins(context, t->context)) && begins(problem, t->problem))
             return t;
@@ -231,7 +231,8 @@ static void check_doubles(struct yaml_reading *r, const struct weir__node *map)
             stop_without_memory(r);
         else if (*first != name)
             weir__node_error(name, "\"%s\" is here a second time: it is already on line %u",
-                             weir__printable(name->text, shown, sizeof shown), (*first)->place.line);
+                             r->report->secret ? "..." : weir__printable(name->text, shown, sizeof shown),
+                             (*first)->place.line);
     }
     weir__tree_free(names);
 }
@@ -414,17 +415,14 @@ static void read_event(struct yaml_reading *r, const yaml_event_t *event)
 static bool has_tag_directive(struct weir__diagnostics *report, uint32_t source, weir_text text)
 {
     static const char breaks[] = "\n\r\x85\xa8\xa9\xbf"; /* last bytes of line breaks and of the byte order mark */
-    static const char directive[] = "%TAG";
     const char *at = text.data, *end = text.data + text.len;
 
-    while (at < end && (at = memchr(at, '%', (size_t)(end - at))) != NULL) {
-        if ((size_t)(end - at) >= sizeof directive - 1 && memcmp(at, directive, sizeof directive - 1) == 0 &&
-            (at == text.data || memchr(breaks, at[-1], sizeof breaks - 1))) {
+    for (; (at = memmem(at, (size_t)(end - at), "%TAG", 4)) != NULL; at++) {
+        if (at == text.data || memchr(breaks, at[-1], sizeof breaks - 1)) {
             weir__report_error(report, weir__place_at(report, source, (size_t)(at - text.data)),
                                "tags are not supported; leave the directive out");
             return true;
         }
-        at++;
     }
     return false;
 }
@@ -492,16 +490,11 @@ const struct weir__node *weir__node_get(const struct weir__node *map, const char
 /* Digits, optionally with a sign and a fraction. */
 static bool looks_like_number(weir_text text)
 {
-    size_t i = text.len > 1 && text.data[0] == '-', points = 0;
-    if (i == text.len)
-        return false;
-    for (; i < text.len; i++) {
-        if (text.data[i] == '.' && i > 0)
-            points++;
-        else if (text.data[i] < '0' || text.data[i] > '9')
-            return false;
-    }
-    return points <= 1;
+    const char *at = text.data + (text.len > 1 && text.data[0] == '-');
+    at += strspn(at, WEIR__DECIMALS);
+    at += *at == '.' && at > text.data;
+    at += strspn(at, WEIR__DECIMALS);
+    return text.len > 0 && at == text.data + text.len;
 }
 
 bool weir__node_is_null(const struct weir__node *node)
@@ -530,19 +523,18 @@ const char *weir__node_is(const struct weir__node *node)
 /* True for a number of JSON: no plus, no leading zeros, digits on both sides of the point. */
 static bool is_number(const char *at)
 {
-    static const char digits[] = "0123456789";
     at += *at == '-';
-    size_t n = strspn(at, digits);
+    size_t n = strspn(at, WEIR__DECIMALS);
     if (n == 0 || (n > 1 && *at == '0'))
         return false;
     at += n;
     if (*at == '.') {
-        n = strspn(++at, digits);
+        n = strspn(++at, WEIR__DECIMALS);
         at += n;
     }
     if (n > 0 && (*at == 'e' || *at == 'E')) {
         at += at[1] == '+' || at[1] == '-' ? 2 : 1;
-        n = strspn(at, digits);
+        n = strspn(at, WEIR__DECIMALS);
         at += n;
     }
     return n > 0 && !*at;

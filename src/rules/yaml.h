@@ -11,9 +11,6 @@
 
 #include <stddef.h>
 
-#define WEIR__COUNT(array)   (sizeof(array) / sizeof *(array))
-#define WEIR__LIST_OF(array) (array), WEIR__COUNT(array) /* an array and its size, as arguments */
-
 #define WEIR__YAML_DEPTH 32
 #define WEIR__YAML_BYTES ((size_t)16 << 20) /* of one file */
 

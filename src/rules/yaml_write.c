@@ -12,16 +12,12 @@ static void put_quoted(FILE *to, weir_text text)
     fputc('"', to);
     for (size_t i = 0; i < text.len; i++) {
         unsigned char c = (unsigned char)text.data[i];
-        const unsigned char *next = (const unsigned char *)text.data + i + 1;
-        size_t left = text.len - i - 1;
+        size_t line_break = c < 0x80 ? 0 : weir__line_break(text.data + i, text.len - i);
         if (c == '"' || c == '\\') {
             fprintf(to, "\\%c", c);
-        } else if (c == 0xc2 && left > 0 && next[0] == 0x85) { /* Unicode line breaks, which YAML also has */
-            fputs("\\N", to);
-            i++;
-        } else if (c == 0xe2 && left > 1 && next[0] == 0x80 && (next[1] | 1) == 0xa9) {
-            fputs(next[1] == 0xa8 ? "\\L" : "\\P", to);
-            i += 2;
+        } else if (line_break) { /* those of Unicode, which YAML also has: two bytes or three */
+            fputs(line_break == 2 ? "\\N" : text.data[i + 2] == '\xa8' ? "\\L" : "\\P", to);
+            i += line_break - 1;
         } else if (c < 0x20 || c == 0x7f) {
             fprintf(to, "\\x%02x", c);
         } else {

@@ -57,10 +57,10 @@ static uint64_t key_hash(void *context, weir_text key)
     return weir__pseudonym(segment, weir__hot_sampler_hash(segment, key.data, key.len));
 }
 
-static void log_warning(void *context, const char *message)
+static void log_line(void *context, enum weir__log_level level, const char *message)
 {
     struct weir__host *host = context;
-    weir__logf(host->log, WEIR__LOG_WARNING, "rules service: %s", message);
+    weir__logf(host->log, level, "rules service: %s", message);
 }
 
 /* Workers poll once a second; this process reloads at once. */
@@ -96,15 +96,13 @@ static int stats(void *context, const struct weir__host_query *query, char **jso
 static int history(void *context, const struct weir__host_query *query, char **json)
 {
     struct weir__host *host = context;
-    return unlock(host, weir__stats_json_history(lock_snapshot(host), query->rule, query->seconds, query->step, json));
+    return unlock(host, weir__stats_json_history(lock_snapshot(host), query, json));
 }
 
 static int hot(void *context, const struct weir__host_query *query, char **json)
 {
     struct weir__host *host = context;
-    struct weir__stats_json_hot_keys wanted = {
-        .rule = query->rule, .denied = query->denied, .near = query->near, .n = query->n, .hide = query->hide};
-    return unlock(host, weir__stats_json_hot_keys(lock_snapshot(host), &wanted, json));
+    return unlock(host, weir__stats_json_hot_keys(lock_snapshot(host), query, json));
 }
 
 static int advice(void *context, const struct weir__host_query *query, char **json)
@@ -114,6 +112,12 @@ static int advice(void *context, const struct weir__host_query *query, char **js
     int error = unlock(host, weir__stats_json_advice(lock_snapshot(host), query->rule, &source, json));
     weir__rule_source_free(&source);
     return error;
+}
+
+static int denied(void *context, const struct weir__host_query *query, char **json)
+{
+    struct weir__host *host = context;
+    return unlock(host, weir__stats_json_denied(lock_snapshot(host), query, json));
 }
 
 static int hosts(void *context, const struct weir__host_query *query, char **json)
@@ -129,7 +133,7 @@ static void record_heartbeat(void *context, weir_text text)
     struct weir__host *host = context;
     struct weir__heartbeat heartbeat;
     if (weir__heartbeat_parse(text.data, text.len, &heartbeat))
-        weir__subscribers_record(host->subscribers, &heartbeat, (int64_t)weir__coarse_ms());
+        weir__subscribers_record(&host->subscribers, &heartbeat, (int64_t)weir__coarse_ms());
 }
 
 void weir__host_heartbeat(struct weir__host *host, struct weir__heartbeat *heartbeat)
@@ -183,7 +187,9 @@ struct weir__host *weir__host_open(const struct weir__config *config, const stru
     char url[8192] = "", why[256] = "", load[4096];
     if (!host)
         return NULL;
-    *host = (struct weir__host){.config = config, .log = log, .sidecar_log = {config->segment_path, log}};
+    host->config = config;
+    host->log = log;
+    host->sidecar_log = (struct weir__sidecar_log){config->segment_path, log};
     host->calls = (struct weir__control_host){.context = host,
                                               .key_state = key_state,
                                               .key_reset = key_reset,
@@ -193,16 +199,15 @@ struct weir__host *weir__host_open(const struct weir__config *config, const stru
                                               .history = history,
                                               .hot = hot,
                                               .advice = advice,
+                                              .denied = denied,
                                               .hosts = hosts,
                                               .record_heartbeat = record_heartbeat,
                                               .published = published,
-                                              .log = log_warning};
-    pthread_mutex_init(&host->lock, NULL);
-    host->subscribers = weir__subscribers_new();
+                                              .log = log_line};
+    host->lock = host->subscribers.lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     weir__membership_open(&host->membership, config->segment_path, config->store.url != NULL);
-    host->queue_admin = config->queue.wanted ? weir__queue_admin_open(config, log) : NULL;
-    host->calls.queue = weir__queue_admin_calls(host->queue_admin);
-    bool good = host->subscribers && (host->queue_admin || !config->queue.wanted);
+    host->calls.queue = config->queue.wanted ? weir__queue_admin_open(config, log) : NULL;
+    bool good = host->calls.queue || !config->queue.wanted;
     if (good && config->store.url) {
         good = weir__store_url(&config->store, url, sizeof url, why, sizeof why) && weir_store_use() == 0;
         if (!good)
@@ -211,8 +216,8 @@ struct weir__host *weir__host_open(const struct weir__config *config, const stru
     snprintf(load, sizeof load, "%s.load", config->segment_path);
     /* With a ledger: a reset under an eventual rule must reach the other hosts, or their deltas would undo it. */
     weir_options options = {.store = *url ? url : NULL, .load = config->load.on ? load : NULL};
-    if (good && weir__agent_engine_open(config, options, &host->sidecar_log, &host->engine) == 0 &&
-        weir__snapshot_open(&host->snapshot, host->engine, config->segment_path) == 0) {
+    if (good && weir__agent_engine_open(config, options, &host->sidecar_log, &host->engine) == 0) {
+        weir__snapshot_open(&host->snapshot, host->engine, config->segment_path);
         host->snapshot.host_name = config->host_name;
         observe(host);
         return host;
@@ -227,10 +232,8 @@ void weir__host_close(struct weir__host *host)
         return;
     weir__history_writer_close(host->observer);
     weir__snapshot_close(&host->snapshot);
-    weir__queue_admin_close(host->queue_admin);
+    weir__queue_admin_close(host->calls.queue);
     weir__membership_close(&host->membership);
-    weir__subscribers_free(host->subscribers);
-    pthread_mutex_destroy(&host->lock);
     weir_close(host->engine);
     free(host);
 }

@@ -16,17 +16,17 @@
 
 enum { WATCH_MS = 500 /* between two checks for changed files */, POLL_MS = 100 };
 
-/* The running configuration, the one read last, and fingerprints of the file. */
+/* The running configuration, and fingerprints of its files. */
 struct watched {
-    struct weir__config *config, *next;
+    struct weir__config *config;
     struct weir__logger *log;
     uint64_t fingerprint, last_seen;
 };
 
-static uint64_t fingerprint_of(const char *file)
+static void config_drop(struct weir__config *config)
 {
-    struct weir__fingerprint fingerprint = weir__sources_look(file);
-    return fingerprint.error ? 0 : fingerprint.sum | 1;
+    weir__config_free(config);
+    free(config);
 }
 
 /* Reads a configuration that needs an agent. NULL after a report. */
@@ -41,93 +41,94 @@ static struct weir__config *config_read(const char *file, weir_diagnose *diagnos
                              "there is no store, no rules service, no queue and no load level in it: nothing to do",
                              diagnose, context)))
         return config;
-    weir__config_free(config);
-    free(config);
+    config_drop(config);
     return NULL;
 }
 
-/* Reads the file again if it has changed and two fingerprints in a row are equal, or if requested. True: `next` is set.
- */
-static bool changed(void *context, bool requested)
+/* Reads weir.yaml again if its files have changed and two fingerprints in a row are equal, or if requested. NULL: no,
+ * or it is rejected, which was logged. */
+static struct weir__config *read_changed(struct watched *w, bool requested)
 {
-    struct watched *w = context;
-    uint64_t fingerprint = geteuid() == 0 ? weir__config_fingerprint(w->config) : fingerprint_of(w->config->file);
+    uint64_t fingerprint = weir__config_fingerprint(w->config);
     bool settled = fingerprint == w->last_seen;
     w->last_seen = fingerprint;
     if (!requested && (!fingerprint || fingerprint == w->fingerprint || !settled))
-        return false;
+        return NULL;
     w->fingerprint = fingerprint;
-    w->next = config_read(w->config->file, weir__log_diagnostic, w->log);
-    if (!w->next)
+    struct weir__config *next = config_read(w->config->file, weir__log_diagnostic, w->log);
+    if (!next)
         weir__logf(w->log, WEIR__LOG_ERROR, "%s rejected; the previous configuration stays active", w->config->file);
-    return w->next != NULL;
+    return next;
 }
 
-/* Makes `next` the running configuration. */
-static void take_next(struct watched *w)
+/* Prepares a configuration for the agent, which replaces the present one. False after a logged error: nothing changes.
+ */
+static bool prepare(struct watched *w, struct weir__config *config)
 {
-    weir__config_free(w->config);
-    free(w->config);
-    w->config = w->next;
-    w->next = NULL;
-    if (!weir__logger_open(w->log, w->config->log_path, w->config->log_json))
-        weir__logf(w->log, WEIR__LOG_ERROR, "%s cannot be opened: %s", w->config->log_path, strerror(errno));
-}
-
-static void log_start(const struct watched *w)
-{
-    if (w->config->store.url)
+    if (!weir__agent_prepare(config, w->log))
+        return false;
+    if (config != w->config)
+        config_drop(w->config);
+    w->config = config;
+    w->fingerprint = w->last_seen = weir__config_fingerprint(config);
+    if (config->store.url)
         weir__logf(w->log, WEIR__LOG_INFO, "weir %s synchronizes eventual rules with %s", weir_version(),
-                   w->config->store.shown);
+                   config->store.shown);
+    return true;
 }
 
-/* Reaps children. False: the agent exited by itself, after it logged why. */
-static bool reap(struct weir__agent_process *agent)
+/*
+ * Reaps children. False: the agent exited by itself, after it logged why. *stopping is set if a signal to the agent
+ * alone stopped it.
+ */
+static bool reap(struct weir__agent_process *agent, bool *stopping)
 {
     int status;
     for (pid_t child; (child = waitpid(-1, &status, WNOHANG)) > 0;) {
         if (child == agent->pid && !agent->renewing && WIFEXITED(status)) {
             agent->pid = 0;
-            return false;
+            *stopping = WEXITSTATUS(status) == 0;
+            return *stopping;
         }
         weir__agent_reaped(agent, child, status);
     }
     return true;
 }
 
-/* As root: supervises an agent of another user; restarts it when it is killed, and when weir.yaml or a file that only
- * root can read changes. */
-static int run_child(struct watched *w, int signals)
+/* Supervises the agent, a child process: restarts it when it is killed, and when weir.yaml or a file that it names
+ * changes. */
+static int run(struct watched *w, int signals)
 {
     /* SIGKILL of the supervisor kills the agent, too */
-    struct weir__agent_process agent = {.config = w->config, .log = w->log, .death = SIGKILL};
+    struct weir__agent_process agent = {.log = w->log, .death = SIGKILL};
     bool stopping = false;
     weir__privilege_limit(w->log);
-    bool good = weir__agent_prepare(w->config, w->log);
-    w->fingerprint = w->last_seen = weir__config_fingerprint(w->config);
-    log_start(w);
+    bool good = prepare(w, w->config);
     for (int64_t watched_ms = weir__monotonic_ms(); good && !stopping;) {
         struct pollfd wait[] = {{.fd = signals, .events = POLLIN},
                                 {.fd = agent.channel > 0 ? agent.channel : -1, .events = POLLIN},
                                 {.fd = agent.output > 0 ? agent.output : -1, .events = POLLIN}};
         bool requested = false;
+        agent.config = w->config;
         weir__agent_start_if_due(&agent);
         poll(wait, sizeof wait / sizeof *wait, POLL_MS);
         weir__agent_poll(&agent);
-        good = reap(&agent);
+        good = reap(&agent, &stopping);
         for (enum weir__signal_action action; (action = weir__signal_next(signals)) != WEIR__ACTION_NONE;
              requested = true)
             stopping |= action == WEIR__ACTION_STOP;
         if (stopping || !good || (!requested && weir__monotonic_ms() - watched_ms < WATCH_MS))
             continue;
         watched_ms = weir__monotonic_ms();
-        if (!changed(w, requested))
+        struct weir__config *next = read_changed(w, requested);
+        if (!next)
             continue;
-        take_next(w);
-        agent.config = w->config;
-        w->fingerprint = w->last_seen = weir__config_fingerprint(w->config);
-        log_start(w);
-        good = weir__agent_prepare(w->config, w->log);
+        if (!prepare(w, next)) {
+            config_drop(next);
+            continue;
+        }
+        if (!weir__logger_open(w->log, next->log_path, next->log_json))
+            weir__logf(w->log, WEIR__LOG_ERROR, "%s cannot be opened: %s", next->log_path, strerror(errno));
         weir__agent_restart(&agent);
     }
     weir__agent_stop(&agent);
@@ -136,32 +137,10 @@ static int run_child(struct watched *w, int signals)
     return good ? 0 : 1;
 }
 
-static int run(struct watched *w, int signals)
-{
-    struct weir__exchange_watch watch = {changed, w};
-    enum weir__exchange_end end = WEIR__EXCHANGE_CHANGED;
-    if (!weir__agent_become(w->config, w->log))
-        return 1;
-    while (end == WEIR__EXCHANGE_CHANGED) {
-        if (!weir__bootstrap(w->config, w->log))
-            return 1;
-        log_start(w);
-        end = weir__agent_run(w->config, w->log, signals, &watch);
-        if (end != WEIR__EXCHANGE_CHANGED || !w->next)
-            break;
-        take_next(w);
-    }
-    if (end == WEIR__EXCHANGE_STOPPED)
-        weir__logf(w->log, WEIR__LOG_INFO, "stopped");
-    return end == WEIR__EXCHANGE_STOPPED ? 0 : 1;
-}
-
 static int agent(const char *file, bool once, int signals, weir_diagnose *diagnose, void *context)
 {
     struct weir__logger log = {.file = STDERR_FILENO, .plain = true};
-    struct watched w = {.log = &log, .fingerprint = fingerprint_of(file)};
-    w.last_seen = w.fingerprint;
-    w.config = config_read(file, diagnose, context);
+    struct watched w = {.config = config_read(file, diagnose, context), .log = &log};
     if (!w.config)
         return 1;
     int code = 1;
@@ -174,11 +153,10 @@ static int agent(const char *file, bool once, int signals, weir_diagnose *diagno
         weir__logf(&log, WEIR__LOG_ERROR, "%s cannot be opened: %s", w.config->log_path, strerror(errno));
     } else {
         log.plain = false;
-        code = geteuid() == 0 ? run_child(&w, signals) : run(&w, signals);
+        code = run(&w, signals);
     }
     weir__logger_close(&log);
-    weir__config_free(w.config);
-    free(w.config);
+    config_drop(w.config);
     return code;
 }
 

@@ -41,8 +41,8 @@ struct weir__agent_process {
 /* Turns this process into the agent; drops root's privileges. False after a logged error: the process must exit. */
 bool weir__agent_become(struct weir__config *config, const struct weir__logger *log);
 
-/* Runs weir__bootstrap as the agent's user, since it reads from the network and from databases. False after a logged
- * error. */
+/* Runs weir__bootstrap in a helper process as the agent would run it, since it reads from the network and from
+ * databases. False after a logged error. */
 bool weir__agent_prepare(const struct weir__config *config, const struct weir__logger *log);
 
 /* Starts the agent unless it runs, waits for its back-off, or has nothing to do. To be called several times a second.
@@ -63,12 +63,11 @@ void weir__agent_stop(struct weir__agent_process *agent);
 /* True if the configuration needs an agent. */
 bool weir__agent_needed(const struct weir__config *config);
 /*
- * Runs the agent until a signal stops it or `watch` reports a change: the exchange with the store in this thread; in
- * others the rules service and its listener, the poller of another host's rules, the history, the load sampler,
- * heartbeats, and the queue's listener and dispatcher. The caller has blocked signals.
+ * Runs the agent until a signal stops it: the exchange with the store in this thread; in others the rules service and
+ * its listener, the poller of another host's rules, the history, the load sampler, heartbeats, and the queue's listener
+ * and dispatcher. The caller has blocked signals. False: it failed to start, which was logged.
  */
-enum weir__exchange_end weir__agent_run(const struct weir__config *config, const struct weir__logger *log, int signals,
-                                        const struct weir__exchange_watch *watch);
+bool weir__agent_run(const struct weir__config *config, const struct weir__logger *log, int signals);
 
 /* ---- This host as the rules service sees it: keys, statistics, queue (admin_host.c) ---- */
 
@@ -80,8 +79,7 @@ struct weir__host {
     pthread_mutex_t lock;                  /* for the snapshot and the membership, which requests share */
     struct weir__snapshot snapshot;
     struct weir__membership membership;
-    struct weir__subscribers *subscribers; /* hosts that poll their rules from this one */
-    struct weir__queue_admin *queue_admin; /* NULL: there is no queue */
+    struct weir__subscribers subscribers; /* hosts that poll their rules from this one */
     struct weir__control_host calls;
     struct weir__sidecar_log sidecar_log;
     int tick_error; /* the last error of the history that was logged */

@@ -64,8 +64,7 @@ _Noreturn static void agent_main(const struct weir__agent_process *agent, pid_t 
     int signals = weir__signals_open();
     if (signals < 0 || getppid() != parent)
         _exit(1);
-    enum weir__exchange_end end = weir__agent_run(&own, &log, signals, NULL);
-    _exit(end == WEIR__EXCHANGE_STOPPED ? 0 : 1);
+    _exit(weir__agent_run(&own, &log, signals) ? 0 : 1);
 }
 
 /* Finds the agent's user, and hands files over to it. False after a logged error. */
@@ -89,7 +88,7 @@ bool weir__agent_become(struct weir__config *config, const struct weir__logger *
 bool weir__agent_prepare(const struct weir__config *config, const struct weir__logger *log)
 {
     struct weir__agent_user user;
-    if (geteuid() != 0 || !config->published)
+    if (!config->published)
         return weir__bootstrap(config, log);
     if (!find_user_and_share(&user, config, log))
         return false;
@@ -102,7 +101,8 @@ bool weir__agent_prepare(const struct weir__config *config, const struct weir__l
         _exit(good && weir__bootstrap(&own, log) ? 0 : 1);
     }
     if (code < 0)
-        weir__logf(log, WEIR__LOG_ERROR, "cannot prepare the rules as user %s: %s", user.name, strerror(errno));
+        weir__logf(log, WEIR__LOG_ERROR, "cannot prepare the rules%s%s: %s", user.drops ? " as user " : "", user.name,
+                   strerror(errno));
     if (code != 0)
         weir__handover_warn(config, &user, false, log);
     return code == 0;
@@ -185,18 +185,13 @@ void weir__agent_start_if_due(struct weir__agent_process *agent)
     agent->due_ms = now_ms + PAUSE_MAX_MS; /* in case starting fails */
     if (!find_user_and_share(&agent->user, agent->config, agent->log))
         return;
-    if (agent->user.drops &&
-        (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0 || pipe2(output, O_CLOEXEC) != 0)) {
-        weir__logf(agent->log, WEIR__LOG_ERROR, "agent failed to start: %s; retrying in 5 s", strerror(errno));
-        close_if_open(&ends[0]);
-        close_if_open(&ends[1]);
-        return;
-    }
-    if (output[0] > 0)
-        fcntl(output[0], F_SETFL, O_NONBLOCK);
     agent->portless = port_is_taken(agent->config);
     agent->port_due_ms = now_ms + PAUSE_MAX_MS;
-    pid_t parent = getpid(), child = fork();
+    bool connected = !agent->user.drops || (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) == 0 &&
+                                            pipe2(output, O_CLOEXEC) == 0);
+    if (output[0] > 0)
+        fcntl(output[0], F_SETFL, O_NONBLOCK);
+    pid_t parent = getpid(), child = connected ? fork() : -1;
     if (child == 0)
         agent_main(agent, parent, ends[1], output[1]);
     close_if_open(&ends[1]);
@@ -226,7 +221,7 @@ static void history_prepare(struct weir__agent_process *agent, size_t rules, int
     agent->history_due_ms = now_ms + (code == 0 ? HISTORY_PAUSE_MS : HISTORY_MS + 10 * HISTORY_PAUSE_MS);
     snprintf(path, sizeof path, "%s.history", segment);
     if (code == 0)
-        (void)!weir__handover_file(path, &agent->user);
+        (void)!weir__handover_file(path, &agent->user, 0);
 }
 
 /* Kills an agent that did not exit in time after weir__agent_restart. */

@@ -13,7 +13,6 @@
 #include <stdlib.h>
 #include <sys/resource.h>
 
-#define WATCH_MS        500  /* between two calls of weir__exchange_watch without a store */
 #define TICK_MS         250  /* of the history, which has one row a second */
 #define INGEST_RETRY    20   /* calls of record_history between two attempts to open the queue's listener: 5 s */
 #define SERVICE_POLL_MS 1000 /* between two polls of the database for revisions that other hosts published */
@@ -117,8 +116,7 @@ static bool import(struct agent_threads *threads)
 {
     if (weir__control_revision(threads->control))
         return false; /* the database has rules */
-    int error = weir__bootstrap_import(threads->config, threads->control, threads->log);
-    return error && error >= WEIR__IMPORT_WRONG;
+    return weir__bootstrap_import(threads->config, threads->control, threads->log).no_database;
 }
 
 /* Thread: the rules service. Takes over revisions that other hosts published; retries what failed. May block on the
@@ -126,18 +124,13 @@ static bool import(struct agent_threads *threads)
 static void *run_rules_service(void *context)
 {
     struct agent_threads *threads = context;
-    int failed = 0;
     bool imports = weir__bootstrap_is_due(threads->config);
     for (int round = 0; !wait_ms(threads, round ? SERVICE_POLL_MS : 0); round = round % SERVICE_RETRY + 1) {
         if (!threads->admin && round % SERVICE_RETRY == 0)
             start_rules_service(threads, round == 0);
         if (!threads->control)
             continue;
-        int error = weir__control_tick(threads->control);
-        if (error && error != failed)
-            weir__logf(threads->log, WEIR__LOG_WARNING, "rules service: %s", weir__db_strerror(error));
-        failed = error;
-        if (!error && imports)
+        if (weir__control_tick(threads->control) == 0 && imports) /* it logs errors itself */
             imports = import(threads);
     }
     return NULL;
@@ -162,7 +155,7 @@ static void *send_heartbeats(void *context)
     struct weir__heartbeat self;
     do {
         weir__host_heartbeat(threads->host, &self);
-        weir__heartbeat_sender_run(threads->sender, &self, threads->host->subscribers);
+        weir__heartbeat_sender_run(threads->sender, &self, &threads->host->subscribers);
     } while (!wait_ms(threads, WEIR__HEARTBEAT_EVERY_MS));
     return NULL;
 }
@@ -219,11 +212,11 @@ static void stop(struct agent_threads *threads)
     threads->ending = true;
     pthread_cond_broadcast(&threads->end);
     pthread_mutex_unlock(&threads->lock);
+    weir__dispatcher_finish(threads->dispatcher); /* before the other threads, which may wait for a database */
     for (size_t i = 0; i < threads->started; i++)
         pthread_join(threads->threads[i], NULL);
     weir__heartbeat_sender_free(threads->sender);
     weir__load_sampler_close(threads->sampler);
-    weir__dispatcher_finish(threads->dispatcher);
     weir__ingest_stop(threads->ingest); /* late: without it nginx rejects requests that would be deferred */
     weir__dispatcher_stop(threads->dispatcher);
     weir__admin_stop(threads->admin);
@@ -237,35 +230,18 @@ static void stop(struct agent_threads *threads)
 
 /* ---- The agent's main loop ---- */
 
-/* Without a store there is no exchange: waits for a signal or a changed configuration. */
-static enum weir__exchange_end wait_for_end(int signals, const struct weir__exchange_watch *watch)
-{
-    for (;;) {
-        struct pollfd wait = {.fd = signals, .events = POLLIN};
-        bool requested = false;
-        poll(&wait, 1, WATCH_MS);
-        for (enum weir__signal_action action; (action = weir__signal_next(signals)) != WEIR__ACTION_NONE;) {
-            if (action == WEIR__ACTION_STOP)
-                return WEIR__EXCHANGE_STOPPED;
-            requested = true;
-        }
-        if (watch && watch->changed(watch->context, requested))
-            return WEIR__EXCHANGE_CHANGED;
-    }
-}
-
-enum weir__exchange_end weir__agent_run(const struct weir__config *config, const struct weir__logger *log, int signals,
-                                        const struct weir__exchange_watch *watch)
+bool weir__agent_run(const struct weir__config *config, const struct weir__logger *log, int signals)
 {
     struct agent_threads threads = {.config = config, .log = log, .socket = config->admin.socket};
-    enum weir__exchange_end end = WEIR__EXCHANGE_FAILED;
     curl_global_init(CURL_GLOBAL_DEFAULT);
-    if (!start(&threads))
+    bool good = start(&threads);
+    if (!good)
         weir__logf(log, WEIR__LOG_ERROR, "agent failed to start: no memory or no thread left");
     else if (config->store.url)
-        end = weir__exchange_run(config, log, signals, watch);
-    else
-        end = wait_for_end(signals, watch);
+        good = weir__exchange_run(config, log, signals);
+    else /* there is no exchange: waits for a signal that stops it */
+        while (weir__signal_next(signals) != WEIR__ACTION_STOP)
+            poll(&(struct pollfd){.fd = signals, .events = POLLIN}, 1, -1);
     stop(&threads);
-    return end;
+    return good;
 }

@@ -1,5 +1,6 @@
 /* Deployments: weir.yaml read, checked, written for nginx and tested. See deployment.h. */
 #include "serve/deployment.h"
+#include "base/buffer.h"
 #include "serve/agent.h"
 
 #include <errno.h>
@@ -83,7 +84,8 @@ bool weir__deployment_write(struct weir__deployment *deployment, const struct we
     if (!test_only && !weir__agent_prepare(config, log))
         return false;
     errno = 0;
-    bool good = weir__runtime_dir_admit(folder, deployment->facts.group_id); /* a reload may change the workers' user */
+    bool good =
+        weir__runtime_dir_admit(folder, deployment->facts.workers.group_id); /* a reload may change the workers' user */
     good = good && delivery_prepare(deployment, folder);
     deployment->number = number;
     /* Before the first publication nginx starts without rules. */
@@ -92,13 +94,13 @@ bool weir__deployment_write(struct weir__deployment *deployment, const struct we
         weir_text text = unpublished ? (weir_text){none, sizeof none - 1} : config->rules_text;
         snprintf(rules_name, sizeof rules_name, "rules.%u.yaml", number);
         snprintf(deployment->rules_file, sizeof deployment->rules_file, "%s/%s", folder->path, rules_name);
-        good = weir__runtime_dir_write(folder, rules_name, text.data, text.len, deployment->facts.group_id);
+        good = weir__runtime_dir_write(folder, rules_name, text.data, text.len, deployment->facts.workers.group_id);
     }
-    bool by_workers = config->published && !unpublished && *deployment->facts.user;
+    bool by_workers = config->published && !unpublished && *deployment->facts.workers.user;
     if (by_workers && !weir__workers_can_read(&deployment->facts, config->rules_path)) {
         weir__logf(log, WEIR__LOG_ERROR,
                    "the workers run as %s, which cannot read the active rules %s; give it read access",
-                   deployment->facts.user, config->rules_path);
+                   deployment->facts.workers.user, config->rules_path);
         return false;
     }
     getrlimit(RLIMIT_NOFILE, &files);
@@ -142,20 +144,15 @@ enum weir__nginx_test weir__deployment_test(const struct weir__deployment *deplo
 
 static void log_route(const struct weir__route *route, const struct weir__logger *log)
 {
-    char servers[1024];
-    size_t used = 0;
-    servers[0] = 0;
-    for (size_t i = 0; i < route->server_count && used < sizeof servers; i++) {
+    struct weir__buffer servers = {0};
+    for (size_t i = 0; i < route->server_count; i++) {
         const struct weir__server *server = &route->servers[i];
-        int len = snprintf(servers + used, sizeof servers - used, "%s%s%s", i ? ", " : "",
-                           !server->host   ? ""
-                           : server->https ? "https://"
-                                           : "http://",
-                           server->address);
-        used += len > 0 ? (size_t)len : 0;
+        const char *scheme = !server->host ? "" : server->https ? "https://" : "http://";
+        weir__buffer_printf(&servers, "%s%s%s", i ? ", " : "", scheme, server->address);
     }
     weir__logf(log, WEIR__LOG_INFO, "%s%s goes to %s", route->path, route->kind == WEIR__ROUTE_EXACT ? "" : "*",
-               servers);
+               servers.failed || !servers.len ? "" : servers.data);
+    weir__buffer_free(&servers);
 }
 
 static void log_listener(const struct weir__listener *listener, const char *what, const char *path,
@@ -178,7 +175,12 @@ void weir__deployment_log(const struct weir__deployment *deployment, const struc
                deployment->facts.rules == 1 ? "" : "s", config->rules_path ? config->rules_path : config->file,
                config->segment_path);
     if (config->store.url)
-        weir__logf(log, WEIR__LOG_INFO, "shared with other hosts through %s", config->store.shown);
+        weir__logf(log, WEIR__LOG_INFO, "store %s", config->store.shown);
+    for (const char *line = deployment->facts.hosts; *line;) {
+        size_t len = strcspn(line, "\n");
+        weir__logf(log, WEIR__LOG_INFO, "%.*s", (int)len, line);
+        line += len + (line[len] == '\n');
+    }
     if (config->queue.wanted)
         weir__logf(log, WEIR__LOG_INFO, "requests deferred by on_limit: queue are kept in %s",
                    config->queue.database ? config->queue.database : "the store");

@@ -15,9 +15,9 @@
 /* Rules, certificates, segment, users, folders of logs, ports, free space. */
 struct weir__facts {
     size_t rules;
-    const char *upstream_ca;  /* file of CA certificates; NULL: not needed */
-    char user[64], group[64]; /* of the workers; "": this process's */
-    unsigned group_id;        /* with user */
+    char hosts[3072];             /* over which hosts the rules count: lines, see weir__rules_hosts */
+    const char *upstream_ca;      /* file of CA certificates; NULL: not needed */
+    struct weir__workers workers; /* `user` "": this process's, and no other group */
 };
 
 /* True if the workers' user can read the rules: workers reload them themselves. */

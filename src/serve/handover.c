@@ -48,8 +48,7 @@ static bool is_made_by_weir(const char *path, int file, const struct stat *at)
            (pread(file, magic, sizeof magic, 0) == (ssize_t)sizeof magic && magic[0] == 0xf7 && magic[7] == 0x0a);
 }
 
-/* `create`: O_CREAT or 0. */
-static bool share_file(const char *path, const struct weir__agent_user *user, int create)
+bool weir__handover_file(const char *path, const struct weir__agent_user *user, int create)
 {
     struct stat at;
     int file = open(path, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC | create, 0600);
@@ -64,20 +63,16 @@ static bool share_file(const char *path, const struct weir__agent_user *user, in
     return good;
 }
 
-bool weir__handover_file(const char *path, const struct weir__agent_user *user)
-{
-    return share_file(path, user, 0);
-}
-
 /* Creates the segment and its mapped sidecar files. In a helper process: the agent may have locked or truncated
  * existing ones. Ignores errors, as the agent reports them. */
 static void segment_make(const struct weir__config *config)
 {
     static const char none[] = "rules: []\n";
-    char ledger[4200], load[4200];
+    char ledger[4200], load[4200], ring[4200];
     weir *engine = NULL;
     snprintf(ledger, sizeof ledger, "%s.ledger", config->segment_path);
     snprintf(load, sizeof load, "%s.load", config->segment_path);
+    snprintf(ring, sizeof ring, "%s.denials", config->segment_path);
     weir_options options = {.segment = {.path = config->segment_path,
                                         .size = (uint64_t)config->segment_bytes,
                                         .flags = WEIR_OPEN_CREATE | WEIR_OPEN_TRUSTED},
@@ -85,7 +80,9 @@ static void segment_make(const struct weir__config *config)
                             .flags = WEIR_NO_WATCH | WEIR_NO_CONNECT,
                             .store = config->store.url,
                             .ledger = config->store.url ? ledger : NULL,
-                            .load = config->load.on ? load : NULL};
+                            .load = config->load.on ? load : NULL,
+                            .denial_ring = config->denial_bytes ? ring : NULL,
+                            .denial_bytes = (uint64_t)config->denial_bytes};
     (void)!weir_open(&options, &engine);
     (void)!weir__history_writer_prepare(config->segment_path, 0);
 }
@@ -93,8 +90,9 @@ static void segment_make(const struct weir__config *config)
 static void segment_share(const struct weir__config *config, const struct weir__agent_user *user,
                           const struct weir__logger *log)
 {
-    static const char *const files[] = {"", ".ledger", ".hot", ".load", ".history", ".observer", ".load.lock"};
-    enum { FIRST_LOCK_FILE = 5 }; /* files from here on are empty, for locks */
+    static const char *const files[] = {"",         ".ledger",  ".hot",      ".load",
+                                        ".history", ".denials", ".observer", ".load.lock"};
+    enum { FIRST_LOCK_FILE = 6 }; /* files from here on are empty, for locks */
     char path[4200];
     int code = weir__helper_fork(MAKE_MS + (config->segment_bytes >> 30) * MAKE_GIB_MS, 0, 0);
     if (code == WEIR__IN_HELPER) {
@@ -106,20 +104,13 @@ static void segment_share(const struct weir__config *config, const struct weir__
                    config->segment_path, strerror(errno));
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
         snprintf(path, sizeof path, "%s%s", config->segment_path, files[i]);
-        if (!share_file(path, user, i >= FIRST_LOCK_FILE ? O_CREAT : 0))
+        if (!weir__handover_file(path, user, i >= FIRST_LOCK_FILE ? O_CREAT : 0))
             weir__logf(log, WEIR__LOG_WARNING, "cannot share %s with the agent's user %s: %s", path, user->name,
                        strerror(errno));
     }
 }
 
 /* ---- The state folder ---- */
-
-static const char *database_path(const struct weir__config *config)
-{
-    static const char scheme[] = "sqlite:";
-    const char *url = config->admin.database;
-    return url && strncmp(url, scheme, sizeof scheme - 1) == 0 ? url + sizeof scheme - 1 : NULL;
-}
 
 /* True if the path names something in the folder, or below it. */
 static bool is_below(const char *path, const char *folder)
@@ -146,7 +137,7 @@ static bool is_ours(const struct weir__config *config, const char *name)
 {
     static const char *const files[] = {"rules.db",       "queue.db",       "queue.sock",   "queue.lock",
                                         "published.yaml", "retrieved.yaml", "imported.yaml"};
-    const char *path = database_path(config), *slash = path ? strrchr(path, '/') : NULL;
+    const char *path = weir__database_path(config->admin.database), *slash = path ? strrchr(path, '/') : NULL;
     if (slash && slash[1] && is_name_of(name, slash + 1))
         return true;
     for (size_t i = 0; i < sizeof files / sizeof *files; i++)
@@ -158,12 +149,9 @@ static bool is_ours(const struct weir__config *config, const char *name)
 /* True for weir.yaml itself, and for the folder that it is in. */
 static bool is_of_config(const struct weir__config *config, const struct stat *at)
 {
-    char folder[4200];
     struct stat file, around;
-    weir__folder_of(config->file, folder, sizeof folder);
-    const char *above = strchr(config->file, '/') ? folder : ".";
     return (stat(config->file, &file) == 0 && file.st_dev == at->st_dev && file.st_ino == at->st_ino) ||
-           (stat(above, &around) == 0 && around.st_dev == at->st_dev && around.st_ino == at->st_ino);
+           (stat_folder(config->file, &around) && around.st_dev == at->st_dev && around.st_ino == at->st_ino);
 }
 
 /* Hands over a file of root without a second name. Only root may be able to write to the folder: rename(2) needs no
@@ -171,7 +159,7 @@ static bool is_of_config(const struct weir__config *config, const struct stat *a
 static void adopt(const struct weir__config *config, int folder, const char *name, const struct weir__agent_user *user)
 {
     struct stat at;
-    int file = openat(folder, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+    int file = folder >= 0 ? openat(folder, name, O_PATH | O_NOFOLLOW | O_CLOEXEC) : -1;
     if (file >= 0 && fstat(file, &at) == 0 && at.st_uid == 0 && at.st_nlink == 1 &&
         (S_ISREG(at.st_mode) || S_ISSOCK(at.st_mode)) && !is_of_config(config, &at))
         (void)!fchownat(file, "", user->user, user->group, AT_EMPTY_PATH);
@@ -233,7 +221,7 @@ static bool has_state(const struct weir__config *config)
 static void state_adopt(const struct weir__config *config, const struct weir__agent_user *user)
 {
     char folder[4200];
-    const char *database = database_path(config);
+    const char *database = weir__database_path(config->admin.database);
     folder_adopt(config, config->state_path, user);
     if (!database || is_below(database, config->state_path))
         return;
@@ -257,7 +245,7 @@ bool weir__handover_warn(const struct weir__config *config, const struct weir__a
     char path[4200];
     bool found = false;
     for (size_t i = 0; user->drops && has_state(config) && i <= NAMES; i++) {
-        const char *database = database_path(config);
+        const char *database = weir__database_path(config->admin.database);
         if (i < NAMES)
             snprintf(path, sizeof path, "%s/%s", config->state_path, names[i]);
         else

@@ -45,9 +45,6 @@ struct weir__nginx_setting {
     bool test_only;         /* for --check: without the real segment and logs */
 };
 
-/* True if there is a listener of this kind. WEIR__RESP needs both stream modules. */
-bool weir__has_listener(const struct weir__config *config, enum weir__listener_kind kind);
-
 /* Returns the text of nginx.conf, which the caller frees; NULL: no memory. Paths in the runtime directory are relative.
  */
 struct weir__facts;

@@ -2,7 +2,7 @@
  * Writes nginx.conf for a weir.yaml: collects the values of the template nginx.conf.in, and fills it in.
  *
  *   {{name}}                 a value, escaped for a quoted parameter
- *   {{@name}}                a comment with the line's place in weir.yaml, for nginx_message.c
+ *   {{@name}}                a comment with the value's place in weir.yaml, for nginx_message.c
  *   {{#name}}...{{/name}}    once for each element of a list, once for another value, not at all for an empty one
  *   {{^name}}...{{/name}}    only for an empty value
  *   {{=name}}...{{/name}}    a part, which {{>name}} stands for
@@ -94,7 +94,7 @@ static bool fill_in(FILE *to, weir_text text, const struct scope *scope)
     for (weir_text before, name; split(&text, "{{", &before) && split(&text, "}}", &name);) {
         char kind = *name.data;
         fwrite(before.data, 1, before.len, to);
-        if (strchr("#^=>!@", kind))
+        if (strchr("#^=>!", kind))
             name = (weir_text){name.data + 1, name.len - 1};
         const json_t *value = strchr("=>!", kind) ? NULL : find(scope, name);
         good &= value || strchr("=>!", kind);
@@ -180,10 +180,11 @@ static void add_flag(struct writer *w, json_t *to, const char *name, bool flag)
     add(w, to, name, "%s", flag ? "on" : "");
 }
 
-/* Adds a comment with a place in weir.yaml. */
-static void add_place(struct writer *w, json_t *to, const char *name, struct weir__place place)
+/* Adds the place of a value in weir.yaml, as a comment. */
+static void add_place(struct writer *w, json_t *to, const char *value, struct weir__place place)
 {
-    char file[4200];
+    char file[4200], name[64];
+    snprintf(name, sizeof name, "@%s", value);
     snprintf(file, sizeof file, "%s", w->config->file);
     for (char *c = file; *c; c++)
         *c = (unsigned char)*c < 0x20 ? '?' : *c;
@@ -191,6 +192,13 @@ static void add_place(struct writer *w, json_t *to, const char *name, struct wei
         add(w, to, name, " # %s:%u:%u", file, place.line, place.column);
     else
         add_text(w, to, name, "");
+}
+
+/* Adds a text and its place. */
+static void add_placed(struct writer *w, json_t *to, const char *name, const char *text, struct weir__place place)
+{
+    add_text(w, to, name, text);
+    add_place(w, to, name, place);
 }
 
 /* Adds an empty list. */
@@ -209,14 +217,6 @@ static json_t *add_element(struct writer *w, json_t *list)
     return element;
 }
 
-bool weir__has_listener(const struct weir__config *config, enum weir__listener_kind kind)
-{
-    for (size_t i = 0; i < config->listener_count; i++)
-        if (config->listeners[i].kind == kind)
-            return true;
-    return false;
-}
-
 static void add_process(struct writer *w, json_t *to)
 {
     enum { CONNECTIONS = 10240, RESERVED = 64, FEWEST = 64 };
@@ -226,13 +226,9 @@ static void add_process(struct writer *w, json_t *to)
     add_flag(w, to, "stream", weir__has_listener(config, WEIR__RESP));
     add_text(w, to, "stream_core", w->setting->nginx->stream_core);
     add_text(w, to, "stream_module", w->setting->nginx->stream_module);
-    add_text(w, to, "user", w->facts->user);
-    add_text(w, to, "group", w->facts->group);
-    add_place(w, to, "user_place", config->user_place);
-    if (config->workers)
-        add_number(w, to, "workers", config->workers);
-    else
-        add_text(w, to, "workers", "auto");
+    add_placed(w, to, "user", w->facts->workers.user, config->user_place);
+    add_text(w, to, "group", w->facts->workers.group);
+    add_some(w, to, "workers", config->workers);
     add_number(w, to, "connections", files > CONNECTIONS ? CONNECTIONS : files < FEWEST ? FEWEST : files);
 }
 
@@ -242,25 +238,24 @@ static void add_rules(struct writer *w, json_t *to)
     const struct weir__config *config = w->config;
     const struct weir__store *store = &config->store;
     bool test_only = w->setting->test_only;
-    add_text(w, to, "segment", test_only ? "segment" : config->segment_path);
+    add_placed(w, to, "segment", test_only ? "segment" : config->segment_path, config->segment_place);
     add_number(w, to, "segment_bytes", test_only ? INT64_C(1) << 20 : config->segment_bytes);
-    add_place(w, to, "segment_place", config->segment_place);
     add_some(w, to, "hot_bytes", test_only ? 0 : config->hot_bytes);
-    add_flag(w, to, "hot_hash", config->hot_hash || config->denied_hash); /* hashed in the log: hashed here, too */
-    add_place(w, to, "hot_place", config->hot_place);
+    add_flag(w, to, "hot_hash", config->hot_hash || config->denied_hash || config->denial_hash); /* for all of them */
+    add_place(w, to, "hot_bytes", config->hot_place);
+    add_some(w, to, "denial_bytes", test_only ? 0 : config->denial_bytes);
+    add_place(w, to, "denial_bytes", config->denial_place);
     add_flag(w, to, "load", config->load.on && !test_only);
-    add_place(w, to, "load_place", config->load.place);
-    add_text(w, to, "rules_file", w->setting->rules_file);
+    add_place(w, to, "load", config->load.place);
+    add_placed(w, to, "rules_file", w->setting->rules_file, config->rules_place);
     add_flag(w, to, "rules_by_workers", w->setting->rules_by_workers);
-    add_place(w, to, "rules_place", config->rules_place);
-    add_text(w, to, "store", store->url);
+    add_placed(w, to, "store", store->url, store->place);
     json_t *settings = add_list(w, to, "store_settings");
     for (size_t i = 0; i < store->setting_count; i++) {
         json_t *setting = add_element(w, settings);
         add_text(w, setting, "name", store->settings[i].name);
         add_text(w, setting, "value", store->settings[i].value);
     }
-    add_place(w, to, "store_place", store->place);
 }
 
 static void add_logs(struct writer *w, json_t *to)
@@ -271,11 +266,10 @@ static void add_logs(struct writer *w, json_t *to)
     const char *denied = all ? all : config->denied_path ? config->denied_path : "/dev/stderr";
     add_text(w, to, "access_text", config->access_log == WEIR__LOG_TEXT ? access : "");
     add_text(w, to, "access_json", config->access_log == WEIR__LOG_JSON ? access : "");
-    add_place(w, to, "access_place", config->access_place);
-    add_text(w, to, "denied_path", config->denied_log ? denied : NULL);
+    add_place(w, to, "access", config->access_place);
+    add_placed(w, to, "denied_path", config->denied_log ? denied : NULL, config->denied_place);
     add_number(w, to, "denied_rate", config->denied_rate);
     add_flag(w, to, "denied_hash", config->denied_hash);
-    add_place(w, to, "denied_place", config->denied_place);
 }
 
 /* ---- Routes ---- */
@@ -289,11 +283,8 @@ static void add_upstreams(struct writer *w, json_t *to)
         json_t *upstream = add_element(w, upstreams), *servers = add_list(w, upstream, "upstream_servers");
         add(w, upstream, "upstream", "weir_%zu", i);
         add(w, upstream, "zone_kib", "%zu", 64 + 2 * route->server_count);
-        for (size_t j = 0; j < route->server_count; j++) {
-            json_t *server = add_element(w, servers);
-            add_text(w, server, "address", route->servers[j].address);
-            add_place(w, server, "place", route->servers[j].place);
-        }
+        for (size_t j = 0; j < route->server_count; j++)
+            add_placed(w, add_element(w, servers), "address", route->servers[j].address, route->servers[j].place);
     }
     add_number(w, to, "max_fails", config->max_fails);
     add_number(w, to, "fail_s", config->fail_ms / 1000);
@@ -302,8 +293,7 @@ static void add_upstreams(struct writer *w, json_t *to)
     add_number(w, to, "read_ms", config->read_ms);
     add_number(w, to, "send_ms", config->send_ms);
     add_number(w, to, "body_bytes", config->body_bytes);
-    add_text(w, to, "upstream_ca", w->facts->upstream_ca);
-    add_place(w, to, "upstream_ca_place", config->upstream_ca_place);
+    add_placed(w, to, "upstream_ca", w->facts->upstream_ca, config->upstream_ca_place);
 }
 
 /* `route` NULL: no upstream for this path. */
@@ -390,17 +380,13 @@ static void add_listener(struct writer *w, json_t *to, const struct weir__listen
     bool http2 = listener->kind == WEIR__GRPC || (listener->http2 && listener->kind != WEIR__RESP);
     for (int kind = 0; kind < (int)(sizeof kinds / sizeof *kinds); kind++)
         add_flag(w, to, kinds[kind], kind == (int)listener->kind);
-    add_text(w, to, "address", listener->address);
-    add_place(w, to, "place", listener->place);
+    add_placed(w, to, "address", listener->address, listener->place);
     bool directive = w->setting->nginx->version >= HTTP2_DIRECTIVE && listener->kind != WEIR__RESP;
     add_flag(w, to, "http2_parameter", http2 && !directive);
     add_text(w, to, "http2_directive", !directive ? "" : http2 ? "on" : "off");
-    add_text(w, to, "certificate", tls->certificate);
-    add_place(w, to, "certificate_place", tls->certificate_place);
-    add_text(w, to, "key", tls->key);
-    add_place(w, to, "key_place", tls->key_place);
-    add_text(w, to, "client_ca", tls->client_ca);
-    add_place(w, to, "client_ca_place", tls->client_ca_place);
+    add_placed(w, to, "certificate", tls->certificate, tls->certificate_place);
+    add_placed(w, to, "key", tls->key, tls->key_place);
+    add_placed(w, to, "client_ca", tls->client_ca, tls->client_ca_place);
 }
 
 static void add_listeners(struct writer *w, json_t *to)
@@ -428,8 +414,9 @@ static void add_listeners(struct writer *w, json_t *to)
     add_text(w, to, "rls_count_denied", config->rls_count_denied ? "on" : "off");
     add_text(w, to, "resp_password", access->password);
     add_text(w, to, "resp_operator_password", access->operator_password);
-    add_text(w, to, "metrics", config->metrics ? config->metrics->address : "");
-    add_place(w, to, "metrics_place", config->metrics ? config->metrics->place : (struct weir__place){0});
+    static const struct weir__listener none = {.address = ""};
+    const struct weir__listener *metrics = config->metrics ? config->metrics : &none;
+    add_placed(w, to, "metrics", metrics->address, metrics->place);
 }
 
 char *weir__nginx_conf(const struct weir__config *config, const struct weir__facts *facts,

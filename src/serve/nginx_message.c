@@ -113,7 +113,7 @@ static long cut_place(char *message)
 }
 
 /* Rewords a known message. False: unknown. */
-static bool reword(const char *message, char *buffer, size_t size)
+static __attribute__((noinline)) bool reword(const char *message, char *buffer, size_t size)
 {
     static const struct {
         const char *has;            /* anywhere in the message */
@@ -127,7 +127,11 @@ static bool reword(const char *message, char *buffer, size_t size)
         {"is not binary compatible", "module \"", "\"", "the module ",
          " was built for another nginx; build it again with make nginx"},
     };
-    weir_text what;
+    weir_text what = weir__text_of(message);
+    if (weir__text_skip(&what, "weir: ")) { /* of weir's own modules */
+        snprintf(buffer, size, "%.*s", (int)what.len, what.data);
+        return true;
+    }
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (strstr(message, known[i].has) && between(message, known[i].before, known[i].after, &what)) {
             snprintf(buffer, size, "%s%.*s%s", known[i].begin, (int)what.len, what.data, known[i].end);
@@ -148,7 +152,7 @@ static bool reword(const char *message, char *buffer, size_t size)
 
 void weir__nginx_message_format(weir_text text, const char *conf, char *buffer, size_t size)
 {
-    char message[WEIR__LOG_MESSAGE_MAX], better[WEIR__LOG_MESSAGE_MAX];
+    char message[WEIR__LOG_MESSAGE_MAX], better[WEIR__LOG_MESSAGE_MAX + sizeof "nginx: "];
     snprintf(message, sizeof message, "%.*s", (int)text.len, text.data);
     long number = cut_place(message);
     weir_text place = place_of(conf, number ? number : line_of_file(conf, message));

@@ -127,28 +127,31 @@ static int reap(pid_t child)
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-/* Runs a program to its end. Returns its exit code; -1: it was killed, by a signal or after 30 s. */
-static int run(char *const *argv, int interrupt, char *output, size_t size, bool *interrupted)
+enum { KILLED = -1, INTERRUPTED = -2 };
+
+/* Runs a program to its end. Returns its exit code; KILLED: by a signal or after 30 s; INTERRUPTED: `interrupt` became
+ * readable, and it was killed. */
+static int run(char *const *argv, int interrupt, char *output, size_t size)
 {
     enum { PATIENCE_MS = 30000 }; /* nginx -t resolves names of hosts */
-    int from, code = -1;
+    int from;
+    bool interrupted = false;
     size_t used = 0;
     pid_t child = launch(argv, SIGKILL, false, &from);
     output[0] = 0;
-    *interrupted = false;
     if (child < 0)
-        return -1;
+        return KILLED;
     for (int64_t end = weir__monotonic_ms() + PATIENCE_MS;;) {
         struct pollfd wait[] = {{.fd = from, .events = POLLIN}, {.fd = interrupt, .events = POLLIN}};
         int64_t left = end - weir__monotonic_ms();
         int ready = left > 0 ? poll(wait, 2, (int)left) : 0;
         if (ready < 0 && errno == EINTR)
             continue;
-        *interrupted = ready > 0 && wait[1].revents;
+        interrupted = ready > 0 && wait[1].revents;
         char piece[1024];
-        ssize_t got = ready > 0 && wait[0].revents && !*interrupted ? read(from, piece, sizeof piece) : 0;
+        ssize_t got = ready > 0 && wait[0].revents && !interrupted ? read(from, piece, sizeof piece) : 0;
         if (got <= 0) {
-            if (ready <= 0 || *interrupted)
+            if (ready <= 0 || interrupted)
                 kill(child, SIGKILL);
             break;
         }
@@ -158,8 +161,8 @@ static int run(char *const *argv, int interrupt, char *output, size_t size, bool
         output[used] = 0;
     }
     close(from);
-    code = reap(child);
-    return code;
+    int code = reap(child);
+    return interrupted ? INTERRUPTED : code;
 }
 
 static char *argument(const char *text)
@@ -172,11 +175,10 @@ enum weir__nginx_test weir__nginx_test_conf(const struct weir__nginx *nginx, con
 {
     char *argv[] = {argument(nginx->program), argument("-t"), argument("-q"), argument("-p"),     argument(folder),
                     argument("-c"),           argument(conf), argument("-e"), argument("stderr"), NULL};
-    bool interrupted;
-    int code = run(argv, interrupt, output, size, &interrupted);
-    if (interrupted)
+    int code = run(argv, interrupt, output, size);
+    if (code == INTERRUPTED)
         return WEIR__NGINX_TEST_INTERRUPTED;
-    if (code == -1 && output[0] == 0)
+    if (code == KILLED && output[0] == 0)
         snprintf(output, size, "nginx: [emerg] %s -t did not end\n", nginx->program);
     return code == 0 ? WEIR__NGINX_TEST_PASSED : WEIR__NGINX_TEST_FAILED;
 }
@@ -193,8 +195,7 @@ pid_t weir__nginx_start(const struct weir__nginx *nginx, const char *folder, con
 static bool find_version(struct weir__nginx *nginx)
 {
     char *argv[] = {nginx->program, argument("-v"), NULL}, output[1024];
-    bool interrupted;
-    int code = run(argv, -1, output, sizeof output, &interrupted);
+    int code = run(argv, -1, output, sizeof output);
     const char *at = strstr(output, "nginx/");
     if (code != 0 || !at)
         return false;

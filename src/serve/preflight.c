@@ -1,5 +1,6 @@
 /* Preflight checks of what weir.yaml names. See deployment.h. */
 #include "serve/deployment.h"
+#include "base/buffer.h"
 #include "engine/rule_files.h"
 #include "engine/hot_key_sampler.h"
 #include "engine/ledger.h"
@@ -12,6 +13,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
+#include <limits.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <pwd.h>
@@ -34,7 +36,7 @@ struct preflight {
 void weir__folder_of(const char *path, char *folder, size_t size)
 {
     const char *slash = strrchr(path, '/');
-    snprintf(folder, size, "%.*s", slash && slash > path ? (int)(slash - path) : 1, path);
+    snprintf(folder, size, "%.*s", slash && slash > path ? (int)(slash - path) : 1, slash ? path : ".");
 }
 
 enum { READABLE = 1, WRITABLE = 2, SECRET = 4 };
@@ -211,7 +213,7 @@ bool weir__agent_user_find(const struct weir__config *config, struct weir__agent
 static void check_user(struct preflight *preflight)
 {
     const struct weir__config *config = preflight->config;
-    struct weir__workers workers;
+    struct weir__workers *workers = &preflight->facts->workers;
     if (geteuid() != 0) {
         if (config->user)
             weir__report_warning(preflight->report, config->user_place,
@@ -221,14 +223,11 @@ static void check_user(struct preflight *preflight)
                                  "agent_user has an effect only when root starts weir serve");
         return;
     }
-    if (!weir__workers_of(config, &workers)) {
+    if (!weir__workers_of(config, workers)) {
         weir__report_error(preflight->report, config->user_place,
-                           "there is no user \"%s\" with a group on this machine", workers.name);
+                           "there is no user \"%s\" with a group on this machine", workers->name);
         return;
     }
-    preflight->facts->group_id = workers.group_id;
-    memcpy(preflight->facts->user, workers.user, sizeof workers.user);
-    memcpy(preflight->facts->group, workers.group, sizeof workers.group);
     struct weir__agent_user agent;
     char why[256];
     if (!weir__agent_user_find(config, &agent, why, sizeof why))
@@ -238,14 +237,18 @@ static void check_user(struct preflight *preflight)
 bool weir__workers_can_read(const struct weir__facts *facts, const char *path)
 {
     struct weir__sources sources;
-    if (!*facts->user)
+    struct stat at;
+    if (!*facts->workers.user)
         return true;
     int code = weir__helper_fork(HELPER_MS, 0, 0);
     if (code == WEIR__IN_HELPER) {
-        const struct passwd *user = getpwnam(facts->user);
+        const struct passwd *user = getpwnam(facts->workers.user);
         bool known = user && initgroups(user->pw_name, user->pw_gid) == 0 && setgid(user->pw_gid) == 0 &&
                      setuid(user->pw_uid) == 0; /* otherwise no warning */
-        _exit(known && weir__sources_read(path, NULL, NULL, &sources) == WEIR_ERULESPATH ? 1 : 0);
+        bool folder = stat(path, &at) == 0 && S_ISDIR(at.st_mode);
+        bool good =
+            folder ? weir__sources_read(path, NULL, NULL, &sources) != WEIR_ERULESPATH : access(path, R_OK) == 0;
+        _exit(known && !good ? 1 : 0);
     }
     return code <= 0;
 }
@@ -269,15 +272,47 @@ static void check_queue(struct preflight *preflight, const weir_rules *rules)
     }
 }
 
+static void warn_of_unreadable(struct preflight *preflight, const char *path)
+{
+    weir__report_warning(preflight->report, preflight->config->rules_place,
+                         "the workers run as %s, which cannot read %s: they would not notice changes; let it read "
+                         "them, or choose another user",
+                         preflight->facts->workers.user, path);
+}
+
+/* Sets over which hosts the rules count. */
+static void find_hosts(struct preflight *preflight, const weir_rules *rules)
+{
+    enum { NAMES_MAX = 500 }; /* of three lines, each with one name of at most 380 bytes more: less than `hosts` has */
+    const struct weir__store *store = &preflight->config->store;
+    struct weir__buffer lines = {0};
+    if (store->url)
+        weir__rules_hosts(rules, (enum weir__consistency)store->consistency, store->sync_interval_us, NAMES_MAX,
+                          &lines);
+    else if (rules->count)
+        weir__buffer_printf(&lines, WEIR__NO_STORE_TEXT "\n");
+    if (!lines.failed && lines.len)
+        snprintf(preflight->facts->hosts, sizeof preflight->facts->hosts, "%s", lines.data);
+    weir__buffer_free(&lines);
+}
+
 /* Compiles the rules at `path`; NULL: those in `text`. */
 static void rules_compile(struct preflight *preflight, const char *path, weir_text text)
 {
     const struct weir__config *config = preflight->config;
     struct weir__diagnostics *report = preflight->report;
     weir_rules *rules = NULL;
-    struct weir__diagnostic_sink sink = {report->diagnose, report->context, .storeless = !config->store.url};
+    struct weir__rules_host host = weir__config_host(config);
+    struct weir__diagnostic_sink sink = {
+        .diagnose = report->diagnose, .context = report->context, .storeless = !config->store.url, .host = &host};
     struct weir__source inside = {.name = config->file, .text = text};
-    int error = path ? weir__load_path(path, &sink, NULL, &rules) : weir__load_sources(&inside, 1, &sink, &rules);
+    struct weir__map_files files = {0};
+    int error = path ? weir__load_path(path, &sink, &files, NULL, &rules)
+                     : weir__load_sources(&inside, 1, &sink, &files, &rules);
+    for (size_t i = 0; !error && i < files.count; i++)
+        if (!weir__workers_can_read(preflight->facts, files.list[i].path))
+            warn_of_unreadable(preflight, files.list[i].path);
+    weir__map_files_free(&files);
     if (error == WEIR_ERULES || error == WEIR_ERULESPATH)
         report->errors++; /* reported already */
     else if (error)
@@ -285,6 +320,7 @@ static void rules_compile(struct preflight *preflight, const char *path, weir_te
     if (error)
         return;
     preflight->facts->rules = weir_rules_count(rules);
+    find_hosts(preflight, rules);
     check_queue(preflight, rules);
     weir_rules_free(rules);
 }
@@ -297,7 +333,12 @@ static void rules_compile_as_agent(struct preflight *preflight, const char *path
     struct weir__diagnostics *report = preflight->report;
     const struct weir__logger *log = report->diagnose == weir__log_diagnostic ? report->context : NULL;
     struct weir__agent_user user;
-    size_t found[2] = {0, 0}; /* errors and rules */
+    struct {
+        int errors;
+        size_t rules;
+        char hosts[sizeof preflight->facts->hosts];
+    } found = {0};
+    _Static_assert(sizeof found <= PIPE_BUF, "a pipe takes it whole");
     char why[256];
     int ends[2] = {-1, -1}, code = -1;
     if (!weir__agent_user_find(preflight->config, &user, why, sizeof why))
@@ -310,13 +351,18 @@ static void rules_compile_as_agent(struct preflight *preflight, const char *path
         if (!weir__privilege_drop(&user, &terminal))
             _exit(1);
         rules_compile(preflight, path, (weir_text){"", 0});
-        found[0] = (size_t)report->errors;
-        found[1] = preflight->facts->rules;
-        _exit(write(ends[1], found, sizeof found) == (ssize_t)sizeof found ? 0 : 1);
+        found.errors = report->errors;
+        found.rules = preflight->facts->rules;
+        memcpy(found.hosts, preflight->facts->hosts, sizeof found.hosts);
+        _exit(write(ends[1], &found, sizeof found) == (ssize_t)sizeof found ? 0 : 1);
     }
-    if (code == 0 && read(ends[0], found, sizeof found) == (ssize_t)sizeof found) {
-        report->errors = (int)found[0];
-        preflight->facts->rules = found[1];
+    if (code == 0 && read(ends[0], &found, sizeof found) == (ssize_t)sizeof found) {
+        report->errors = found.errors;
+        preflight->facts->rules = found.rules;
+        for (size_t i = 0; i + 1 < sizeof found.hosts; i++) { /* a helper that was taken over may send anything */
+            char c = found.hosts[i];
+            preflight->facts->hosts[i] = c == 0x7f || ((unsigned char)c < 0x20 && c != '\n' && c) ? '?' : c;
+        }
     } else {
         weir__report_error(report, preflight->config->rules_place, "the rules %s cannot be checked as user %s", path,
                            user.name);
@@ -349,10 +395,7 @@ static void check_rules(struct preflight *preflight)
     rules_compile(preflight, path, text);
     if (path && path == config->rules_path && preflight->report->errors == before &&
         !weir__workers_can_read(preflight->facts, path))
-        weir__report_warning(preflight->report, config->rules_place,
-                             "the workers run as %s, which cannot read %s: they would not notice changes; let it read "
-                             "them, or choose another user",
-                             preflight->facts->user, path);
+        warn_of_unreadable(preflight, path);
 }
 
 /* ---- Ports ---- */
@@ -437,6 +480,7 @@ static void check_space(const struct weir__config *config, const struct weir__fa
     const struct wanted files[] = {
         {"", "segment", segment},
         {".hot", "hot_keys", (uint64_t)config->hot_bytes},
+        {".denials", "denials", (uint64_t)config->denial_bytes},
         {".load", "load", config->load.on ? sizeof(struct weir__load_page) : 0},
         {".ledger", "segment", config->store.url ? weir__delta_ledger_bytes(segment) : 0},
         {".reservations", "service",

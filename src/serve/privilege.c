@@ -70,6 +70,7 @@ void weir__privilege_limit(const struct weir__logger *log)
     struct __user_cap_header_struct head = {.version = _LINUX_CAPABILITY_VERSION_3};
     struct __user_cap_data_struct present[2] = {{0}, {0}};
     uint64_t keep = 0;
+    (void)prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); /* for every user; a failure as root is logged below */
     if (geteuid() != 0)
         return;
     for (size_t i = 0; i < sizeof needed / sizeof *needed; i++)
@@ -154,18 +155,22 @@ void weir__wipe_inherited_memory(void)
 
 /* ---- Acting as the owner of a database ---- */
 
-struct weir__database_owner weir__database_owner(const char *url)
+const char *weir__database_path(const char *url)
 {
     static const char scheme[] = "sqlite:";
+    return url && strncmp(url, scheme, sizeof scheme - 1) == 0 ? url + sizeof scheme - 1 : NULL;
+}
+
+struct weir__database_owner weir__database_owner(const char *url)
+{
+    const char *path = weir__database_path(url);
     struct weir__database_owner none = {0, 0};
     struct stat at;
     char folder[4200];
-    if (geteuid() != 0 || !url || strncmp(url, scheme, sizeof scheme - 1) != 0)
+    if (geteuid() != 0 || !path)
         return none;
-    const char *path = url + sizeof scheme - 1;
     weir__folder_of(path, folder, sizeof folder);
-    if ((stat(strchr(path, '/') ? folder : ".", &at) == 0 && at.st_uid != 0) ||
-        (lstat(path, &at) == 0 && at.st_uid != 0))
+    if ((stat(folder, &at) == 0 && at.st_uid != 0) || (lstat(path, &at) == 0 && at.st_uid != 0))
         return (struct weir__database_owner){at.st_uid, at.st_gid};
     return none;
 }

@@ -47,8 +47,8 @@ bool weir__handover_share(const struct weir__config *config, const struct weir__
  * the agent may have moved them there. Logs nothing if `known`. True: there are some. */
 bool weir__handover_warn(const struct weir__config *config, const struct weir__agent_user *user, bool known,
                          const struct weir__logger *log);
-/* Lets the agent's group write the file, if it is a regular file of root that weir made. */
-bool weir__handover_file(const char *path, const struct weir__agent_user *user);
+/* Lets the agent's group write the file, if it is a regular file of root that weir made. `create`: O_CREAT or 0. */
+bool weir__handover_file(const char *path, const struct weir__agent_user *user, int create);
 
 /* In the agent's process, before it drops privileges: reads tokens, passwords, certificates and keys into its copy of
  * the configuration, and binds the admin port. What cannot be read stays a path; its user reports that. */
@@ -60,7 +60,9 @@ void weir__handover_take_store(struct weir__config *config);
 bool weir__handover_check(const struct weir__config *config, const struct weir__agent_user *user,
                           const struct weir__logger *log);
 
-/* Copies the folder part of a path to `folder`. */
+/* The path of a database by its URL; NULL: it is none of SQLite's, or `url` is NULL. */
+const char *weir__database_path(const char *url);
+/* Copies the folder part of a path to `folder`; ".": it has none. */
 void weir__folder_of(const char *path, char *folder, size_t size);
 
 /* ---- Helper processes (helper_process.c) ---- */

@@ -113,18 +113,14 @@ bool weir__runtime_dir_make(struct weir__runtime_dir *folder, unsigned group)
     bool usable = group == 0 && own && own[0] == '/' && strlen(own) < 64 && access(own, W_OK | X_OK) == 0;
     const char *base = usable ? own : "/tmp";
     remove_stale(base);
-    bool good = false;
     for (int i = 0; i < TRIES; i++) {
-        good = make_once(folder, base);
-        if (good)
-            break;
+        if (make_once(folder, base) && weir__runtime_dir_admit(folder, group))
+            return true;
+        int error = errno;
         weir__runtime_dir_remove(folder);
-        if (errno != ENOENT && errno != EWOULDBLOCK)
-            return false;
+        if (error != ENOENT && error != EWOULDBLOCK)
+            break;
     }
-    if (good && weir__runtime_dir_admit(folder, group))
-        return true;
-    weir__runtime_dir_remove(folder);
     return false;
 }
 

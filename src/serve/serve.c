@@ -23,35 +23,11 @@ static int print(struct weir__deployment *deployment, struct weir__nginx *nginx)
         .open_files = sysconf(_SC_OPEN_MAX),
     };
     char *text = weir__nginx_conf(&deployment->config, &deployment->facts, &setting);
-    if (!text || fputs(text, stdout) == EOF || fflush(stdout)) {
+    bool good = text && fputs(text, stdout) != EOF && fflush(stdout) == 0;
+    if (!good)
         perror("weir serve");
-        free(text);
-        return 1;
-    }
     free(text);
-    return 0;
-}
-
-/* --check: runs nginx -t in a runtime directory of its own; changes nothing else. `missing`: why it cannot, or NULL. */
-static int check(struct weir__deployment *deployment, struct weir__serving *serving, const char *missing)
-{
-    const struct weir__config *config = &deployment->config;
-    if (missing) {
-        weir__logf(&serving->log, WEIR__LOG_WARNING, "%s; skipped nginx -t", missing);
-    } else if (!weir__runtime_dir_make(&serving->folder, deployment->facts.group_id)) {
-        weir__logf(&serving->log, WEIR__LOG_ERROR, "cannot create a runtime directory: %s", strerror(errno));
-        return 1;
-    } else {
-        bool good = weir__deployment_write(deployment, serving, 0, true) &&
-                    weir__deployment_test(deployment, serving, -1) == WEIR__NGINX_TEST_PASSED;
-        weir__runtime_dir_remove(&serving->folder);
-        if (!good)
-            return 1;
-    }
-    printf("%s is good: %zu rule%s, %zu listener%s, %zu route%s\n", config->file, deployment->facts.rules,
-           deployment->facts.rules == 1 ? "" : "s", config->listener_count, config->listener_count == 1 ? "" : "s",
-           config->route_count, config->route_count == 1 ? "" : "s");
-    return fflush(stdout) ? 1 : 0;
+    return good ? 0 : 1;
 }
 
 /* Runs nginx -t. A signal interrupts it: one that stops ends it, others are raised again once nginx -t has finished. */
@@ -72,6 +48,35 @@ static enum weir__nginx_test try_to_the_end(struct weir__deployment *deployment,
     return tried;
 }
 
+/* Writes the deployment into a runtime directory of its own, and runs nginx -t. */
+static enum weir__nginx_test prepare(struct weir__deployment *deployment, struct weir__serving *serving, bool test_only)
+{
+    if (!weir__runtime_dir_make(&serving->folder, deployment->facts.workers.group_id)) {
+        weir__logf(&serving->log, WEIR__LOG_ERROR, "cannot create a runtime directory: %s", strerror(errno));
+        return WEIR__NGINX_TEST_FAILED;
+    }
+    if (!weir__deployment_write(deployment, serving, 0, test_only))
+        return WEIR__NGINX_TEST_FAILED;
+    return try_to_the_end(deployment, serving);
+}
+
+/* --check: runs nginx -t in a runtime directory of its own, which is removed. `missing`: why it cannot, or NULL. */
+static int check(struct weir__deployment *deployment, struct weir__serving *serving, const char *missing)
+{
+    const struct weir__config *config = &deployment->config;
+    enum weir__nginx_test tried = missing ? WEIR__NGINX_TEST_PASSED : prepare(deployment, serving, true);
+    weir__runtime_dir_remove(&serving->folder);
+    if (tried != WEIR__NGINX_TEST_PASSED)
+        return 1;
+    if (missing)
+        weir__logf(&serving->log, WEIR__LOG_WARNING, "%s; skipped nginx -t", missing);
+    printf("%s is good: %zu rule%s, %zu listener%s, %zu route%s\n", config->file, deployment->facts.rules,
+           deployment->facts.rules == 1 ? "" : "s", config->listener_count, config->listener_count == 1 ? "" : "s",
+           config->route_count, config->route_count == 1 ? "" : "s");
+    fputs(deployment->facts.hosts, stdout);
+    return fflush(stdout) ? 1 : 0;
+}
+
 /* Frees the deployment. */
 static int run(struct weir__deployment *deployment, struct weir__serving *serving)
 {
@@ -81,14 +86,7 @@ static int run(struct weir__deployment *deployment, struct weir__serving *servin
     int code = 1;
     signal(SIGPIPE, SIG_IGN);
     weir__privilege_limit(log);
-    if (!weir__runtime_dir_make(&serving->folder, deployment->facts.group_id)) {
-        weir__logf(log, WEIR__LOG_ERROR, "cannot create a runtime directory: %s", strerror(errno));
-        weir__deployment_free(deployment);
-        return 1;
-    }
-    enum weir__nginx_test tried = WEIR__NGINX_TEST_FAILED;
-    if (weir__deployment_write(deployment, serving, 0, false))
-        tried = try_to_the_end(deployment, serving);
+    enum weir__nginx_test tried = prepare(deployment, serving, false);
     if (tried == WEIR__NGINX_TEST_PASSED && !weir__logger_open(log, config->log_path, config->log_json)) {
         weir__logf(log, WEIR__LOG_ERROR, "%s cannot be opened: %s", config->log_path, strerror(errno));
         tried = WEIR__NGINX_TEST_FAILED;

@@ -22,8 +22,8 @@
  *
  * The supervisor gives the agent what only root can read or bind (handover.c): secrets, files, the admin port. Two
  * descriptors connect them: a socket for requests to write sidecar files (base/sidecar.h), and a pipe for log lines.
- * weir agent is the agent alone, beside an nginx or an application that something else runs (agent.c); root's weir
- * agent is a supervisor with an agent and without nginx.
+ * weir agent is a supervisor with an agent and without nginx, beside an nginx or an application that something else
+ * runs (agent.c).
  *
  * Also here: nginx_message.c translates nginx's error messages to places in weir.yaml; admin_host.c answers the rules
  * service's requests about this host; weir_yaml.c finds rules, database and queue of a weir.yaml for commands.
@@ -34,6 +34,7 @@
 #include <weir/weir.h>
 
 struct weir__control_queue;
+struct weir__source;
 
 enum weir__serve_mode {
     WEIR__SERVE_RUN,
@@ -59,9 +60,13 @@ struct weir__file {
     const char *rules_path; /* of a file or directory; NULL: the rules are rules_text */
     weir_text rules_text;   /* weir.yaml with everything else blanked out */
     const char *segment;
-    const char *database;                    /* URL of the rules service's; NULL: the file has no rules service */
-    const struct weir__control_queue *queue; /* FILE_QUEUE */
-    const char *queue_database;              /* URL of its own; NULL: the queue is in the store */
+    int64_t segment_bytes;             /* its size */
+    bool store;                        /* it names one */
+    enum weir_consistency consistency; /* with a store: of rules that set none */
+    int64_t sync_interval_us;          /* with a store: of eventual rules */
+    const char *database;              /* URL of the rules service's; NULL: the file has no rules service */
+    struct weir__control_queue *queue; /* FILE_QUEUE */
+    const char *queue_database;        /* URL of its own; NULL: the queue is in the store */
 };
 enum weir__file_part { WEIR__FILE_RULES, WEIR__FILE_DATABASE, WEIR__FILE_QUEUE };
 /* NULL after a report to `diagnose`, also if the file does not have the part that is needed. */
@@ -69,6 +74,12 @@ struct weir__file *weir__file_open(const char *path, enum weir__file_part needed
                                    void *context);
 /* NULL is allowed. */
 void weir__file_close(struct weir__file *file);
+/*
+ * Loads the rules at `path`, or those in `text`, as weir_rules_load and weir_rules_parse do, with all warnings that
+ * depend on the host: that of `file`, or NULL for one with a segment of the default size.
+ */
+int weir__file_load(const struct weir__file *file, const char *path, const struct weir__source *text,
+                    weir_diagnose *diagnose, void *context, weir_rules **rules);
 
 /*
  * For commands that root runs. SQLite replays a journal that lies beside a database, and the journal names another file

@@ -10,6 +10,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -46,8 +47,7 @@ struct supervisor {
     int stop_level;   /* while STOPPING: index of the next signal */
     int code;
     unsigned number; /* of the last deployment */
-    unsigned older;  /* of the one before, whose workers may still finish requests */
-    bool has_older;
+    unsigned older;  /* of the one before, whose workers may still finish requests; UINT_MAX: none */
     uint64_t fingerprint, last_seen;
     bool reload_requested, gone_logged, folder_logged;
     int64_t watched_ms;
@@ -175,7 +175,7 @@ static void restore(struct supervisor *s)
     char pid[32];
     const char *path = s->folder->path;
     int len = snprintf(pid, sizeof pid, "%ld\n", (long)s->master);
-    if (!weir__runtime_dir_restore(s->folder, s->deployment->facts.group_id)) {
+    if (!weir__runtime_dir_restore(s->folder, s->deployment->facts.workers.group_id)) {
         if (!s->folder_logged)
             weir__logf(s->log, WEIR__LOG_ERROR,
                        "runtime directory %s was removed and cannot be created again: %s; retrying", path,
@@ -203,10 +203,8 @@ static void reloaded(struct supervisor *s)
     if (!weir__logger_open(s->log, config->log_path, config->log_json))
         weir__logf(s->log, WEIR__LOG_ERROR, "%s cannot be opened: %s", config->log_path, strerror(errno));
     /* Old workers that finish their last requests still read the rules file they started with. */
-    if (s->has_older)
-        remove_rules(s, s->older);
+    remove_rules(s, s->older);
     s->older = s->deployment->number;
-    s->has_older = true;
     weir__deployment_free(s->deployment);
     s->deployment = s->next;
     s->next = NULL;
@@ -232,6 +230,8 @@ static void watch_files(struct supervisor *s)
     if (fingerprint == 0 && !s->gone_logged)
         weir__logf(s->log, WEIR__LOG_WARNING, "%s does not exist; the running configuration stays active",
                    s->deployment->config.file);
+    if (fingerprint != 0 && s->gone_logged)
+        weir__logf(s->log, WEIR__LOG_INFO, "%s exists again", s->deployment->config.file);
     s->gone_logged = fingerprint == 0;
     if (s->reload_requested || (fingerprint != 0 && fingerprint != s->fingerprint && settled)) {
         s->fingerprint = fingerprint;
@@ -267,6 +267,17 @@ static bool is_expected(weir_text message)
            weir__text_skip(&message, "an upstream response is buffered to a temporary file");
 }
 
+/* Logs good news of weir's modules: the store is available again, rules were reloaded (published rules: by the agent).
+ */
+static void log_notice(const struct supervisor *s, weir_text message)
+{
+    static const char reloaded_rules[] = "\" reloaded: ";
+    if (weir__text_skip(&message, "weir: ") &&
+        !(s->deployment->config.published &&
+          memmem(message.data, message.len, reloaded_rules, sizeof reloaded_rules - 1)))
+        weir__logf(s->log, WEIR__LOG_INFO, "%.*s", (int)message.len, message.data);
+}
+
 /* Handles one line; `text` includes its newline. */
 static void handle_line(struct supervisor *s, weir_text text)
 {
@@ -280,6 +291,8 @@ static void handle_line(struct supervisor *s, weir_text text)
     if (line.level == WEIR__NGINX_NOTICE) {
         if (weir__text_is(line.message, "start worker processes"))
             started(s);
+        else
+            log_notice(s, line.message);
         return;
     }
     if (is_expected(line.message))
@@ -424,16 +437,6 @@ static void loop(struct supervisor *s)
 
 /* ---- Start ---- */
 
-static int take_children(void)
-{
-    sigset_t set;
-    sigemptyset(&set);
-    sigaddset(&set, SIGCHLD);
-    if (sigprocmask(SIG_BLOCK, &set, NULL) != 0)
-        return -1;
-    return signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
-}
-
 int weir__supervisor_run(struct weir__deployment *deployment, uint64_t print, struct weir__serving *serving)
 {
     struct weir__logger *log = &serving->log;
@@ -443,10 +446,11 @@ int weir__supervisor_run(struct weir__deployment *deployment, uint64_t print, st
                            .log = log,
                            .agent = {.log = log},
                            .output = -1,
+                           .older = UINT_MAX,
                            .fingerprint = print,
                            .last_seen = print};
     char conf[512];
-    s.children = take_children();
+    s.children = weir__signals_take(&(int){SIGCHLD}, 1);
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     if (s.children >= 0 && conf_activate(s.folder, conf))
         s.master = s.group = weir__nginx_start(&serving->nginx, s.folder->path, conf, &s.output);

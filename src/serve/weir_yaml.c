@@ -14,7 +14,6 @@
 struct opened {
     struct weir__file file; /* must be first: the caller's pointer */
     struct weir__config config;
-    struct weir__queue_admin *queue_admin; /* NULL: not needed */
 };
 
 bool weir__is_weir_yaml(const char *path)
@@ -63,8 +62,13 @@ struct weir__file *weir__file_open(const char *path, enum weir__file_part needed
     if (!opened || weir__config_load(&opened->config, path, diagnose, context) != 0)
         goto failed;
     struct weir__config *config = &opened->config;
-    opened->file = (struct weir__file){
-        .segment = config->segment_path, .database = config->admin.database, .queue_database = config->queue.database};
+    opened->file = (struct weir__file){.segment = config->segment_path,
+                                       .segment_bytes = config->segment_bytes,
+                                       .store = config->store.url != NULL,
+                                       .consistency = config->store.consistency,
+                                       .sync_interval_us = config->store.sync_interval_us,
+                                       .database = config->admin.database,
+                                       .queue_database = config->queue.database};
     const char *missing = needed == WEIR__FILE_RULES      ? find_rules(opened)
                           : needed == WEIR__FILE_DATABASE ? find_database(opened)
                           : config->queue.wanted          ? NULL
@@ -76,13 +80,28 @@ struct weir__file *weir__file_open(const char *path, enum weir__file_part needed
     if (needed != WEIR__FILE_QUEUE)
         return &opened->file;
     weir__handover_take_store(config); /* another user may not read its files: see weir__act_as_owner */
-    opened->queue_admin = weir__queue_admin_open(config, &terminal);
-    opened->file.queue = weir__queue_admin_calls(opened->queue_admin);
-    if (opened->queue_admin)
+    opened->file.queue = weir__queue_admin_open(config, &terminal);
+    if (opened->file.queue)
         return &opened->file;
 failed:
     weir__file_close(opened ? &opened->file : NULL);
     return NULL;
+}
+
+int weir__file_load(const struct weir__file *file, const char *path, const struct weir__source *text,
+                    weir_diagnose *diagnose, void *context, weir_rules **rules)
+{
+    const struct opened *opened = (const struct opened *)file;
+    struct weir__rules_host host = {.segment_bytes = WEIR__SEGMENT_DEFAULT};
+    if (opened)
+        host = weir__config_host(&opened->config);
+    struct weir__diagnostic_sink sink = {
+        .diagnose = diagnose, .context = context, .storeless = opened && !opened->config.store.url, .host = &host};
+    struct weir__map_files files = {.text = !path};
+    int error =
+        path ? weir__load_path(path, &sink, &files, NULL, rules) : weir__load_sources(text, 1, &sink, &files, rules);
+    weir__map_files_free(&files);
+    return error;
 }
 
 void weir__file_close(struct weir__file *file)
@@ -90,7 +109,7 @@ void weir__file_close(struct weir__file *file)
     struct opened *opened = (struct opened *)file;
     if (!opened)
         return;
-    weir__queue_admin_close(opened->queue_admin);
+    weir__queue_admin_close(opened->file.queue);
     weir__config_free(&opened->config);
     free(opened);
 }

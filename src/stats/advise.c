@@ -23,12 +23,6 @@
 #define LOOSE_MOST         500  /* per mille of its limit that any key used */
 #define LOOSE_REQUESTS_MIN 1000 /* in all of them */
 
-const char *weir__advice_kind_name(enum weir__advice_kind kind)
-{
-    static const char *const names[] = {"too_strict", "too_loose", "bursts", "edge_bursts"};
-    return names[kind];
-}
-
 /* Adds pairs of a name and a double, until NULL. */
 static void add_numbers(struct weir__advice *advice, const char *name, ...)
 {

@@ -43,8 +43,6 @@ struct weir__evidence *weir__evidence_gather(const struct weir__snapshot *snapsh
                                              const struct weir__rule_snapshot *rule);
 
 enum weir__advice_kind { WEIR__TOO_STRICT, WEIR__TOO_LOOSE, WEIR__BURSTS, WEIR__EDGE_BURSTS };
-/* "too_strict" ... */
-const char *weir__advice_kind_name(enum weir__advice_kind kind);
 
 /* The recommended change; 0 and NULL: keep that field. */
 struct weir__rule_change {
@@ -77,12 +75,11 @@ int weir__advise_all(const struct weir__snapshot *snapshot, const char *name, st
                      json_t **list, size_t *rules);
 
 /*
- * The changed rule as YAML, from malloc. WEIR__ADVICE_FILE: a complete rule file with the rule in shadow.
- * WEIR__ADVICE_DOCUMENT: the document that the rules service takes, without `shadow`. NULL: the rule is gone, or has a
- * form that cannot be changed (several limits, descriptor dialect).
+ * The changed rule as YAML, from malloc: returns a complete rule file with the rule in shadow, and *document gets the
+ * document that the rules service takes, without `shadow`. Both NULL: the rule is gone, or has a form that cannot be
+ * changed (several limits, descriptor dialect).
  */
-enum weir__advice_form { WEIR__ADVICE_FILE, WEIR__ADVICE_DOCUMENT };
 char *weir__advice_rule(struct weir__rule_source *source, const weir_rule_info *info,
-                        const struct weir__rule_change *change, enum weir__advice_form form);
+                        const struct weir__rule_change *change, char **document);
 
 #endif

@@ -93,14 +93,14 @@ static void change_members(struct copy *copy, const struct weir__node *rule, con
 }
 
 /* NULL: no memory. */
-static char *write_changed(const struct weir__node *rule, const struct weir__rule_change *change,
-                           enum weir__advice_form form, struct weir__arena *arena)
+static char *write_changed(const struct weir__node *rule, const struct weir__rule_change *change, bool as_file,
+                           struct weir__arena *arena)
 {
     struct copy copy = {arena, weir__arena_array(arena, rule->count + ADDED, sizeof *copy.list), 0};
     if (!copy.list)
         return NULL;
     change_members(&copy, rule, change);
-    if (form == WEIR__ADVICE_FILE)
+    if (as_file)
         scalar(add(&copy, "shadow"), "true");
     for (size_t i = 0; i < copy.count; i++)
         copy.list[i].next = i + 1 < copy.count ? &copy.list[i + 1] : NULL;
@@ -108,7 +108,7 @@ static char *write_changed(const struct weir__node *rule, const struct weir__rul
     struct weir__node rules = {.kind = WEIR__LIST, .first = &item, .count = 1, .name = &title};
     struct weir__node root = {.kind = WEIR__MAP, .first = &rules, .count = 1};
     scalar(&title, "rules");
-    return arena->failed ? NULL : weir__yaml_write(form == WEIR__ADVICE_FILE ? &root : &item, NULL);
+    return arena->failed ? NULL : weir__yaml_write(as_file ? &root : &item, NULL);
 }
 
 /* ---- Finding ---- */
@@ -126,18 +126,21 @@ static const struct weir__node *find_rule(const struct weir__node *root, const w
     return NULL;
 }
 
-static char *write_rule(const struct weir__node *rule, const struct weir__rule_change *change,
-                        enum weir__advice_form form, struct weir__arena *arena)
+static char *write_rule(const struct weir__node *rule, const struct weir__rule_change *change, char **document)
 {
+    struct weir__arena arena = {.bytes_max = TREES_BYTES};
     weir_rules *rules = NULL;
-    char *text = write_changed(rule, change, WEIR__ADVICE_FILE, arena);
+    char *text = write_changed(rule, change, true, &arena);
     /* The recommendation must compile. */
-    bool good = text && weir_rules_parse("advice", text, strlen(text), NULL, NULL, &rules) == 0;
+    if (text && weir_rules_parse("advice", text, strlen(text), NULL, NULL, &rules) == 0) {
+        *document = write_changed(rule, change, false, &arena);
+    } else {
+        free(text);
+        text = NULL;
+    }
     weir_rules_free(rules);
-    if (good && form == WEIR__ADVICE_FILE)
-        return text;
-    free(text);
-    return good ? write_changed(rule, change, form, arena) : NULL;
+    weir__arena_free(&arena);
+    return text;
 }
 
 /* ---- The files, read and parsed once for all advice ---- */
@@ -183,19 +186,18 @@ void weir__rule_source_free(struct weir__rule_source *source)
 }
 
 char *weir__advice_rule(struct weir__rule_source *source, const weir_rule_info *info,
-                        const struct weir__rule_change *change, enum weir__advice_form form)
+                        const struct weir__rule_change *change, char **document)
 {
+    *document = NULL;
     if (!source || info->domain || info->shadow)
         return NULL;
     if (!source->trees)
         source->trees = trees_read(source);
     char *text = NULL;
     for (size_t i = 0; source->trees && i < source->trees->count && !text; i++) {
-        struct weir__arena arena = {.bytes_max = TREES_BYTES};
         const struct weir__node *rule = find_rule(source->trees->roots[i], info);
         if (rule)
-            text = write_rule(rule, change, form, &arena);
-        weir__arena_free(&arena);
+            text = write_rule(rule, change, document);
     }
     return text;
 }

@@ -16,13 +16,8 @@
 #define RULES_MAX    INT64_C(1000000000)
 #define PRINT_DIGITS 16
 
-static const char *const store_names[] = {"none", "unknown", "up", "away"};
+const char *const weir__host_store_names[4] = {"none", "unknown", "up", "away"};
 const char *const weir__host_via_names[3] = {"here", "store", "rules"};
-
-const char *weir__host_store_name(enum weir__host_store store)
-{
-    return store_names[store];
-}
 
 /* The number of the name that is a member of an object; `otherwise`: it is not one. */
 static int index_of(const json_t *object, const char *member, const char *const *names, int count, int otherwise)
@@ -34,14 +29,9 @@ static int index_of(const json_t *object, const char *member, const char *const 
     return otherwise;
 }
 
-enum weir__host_store weir__host_store_of(const json_t *object)
+static enum weir__host_store store_from(const json_t *object)
 {
-    return (enum weir__host_store)index_of(object, "store", store_names, 4, WEIR__HOST_STORE_UNKNOWN);
-}
-
-enum weir__host_via weir__host_via_of(const json_t *object)
-{
-    return (enum weir__host_via)index_of(object, "via", weir__host_via_names, 3, WEIR__HOST_VIA_STORE);
+    return (enum weir__host_store)index_of(object, "store", weir__host_store_names, 4, WEIR__HOST_STORE_UNKNOWN);
 }
 
 int64_t weir__heartbeat_timeout_ms(const struct weir__heartbeat *heartbeat)
@@ -51,7 +41,7 @@ int64_t weir__heartbeat_timeout_ms(const struct weir__heartbeat *heartbeat)
 
 /* ---- Writing ---- */
 
-static json_t *hundredths(double value)
+json_t *weir__hundredths(double value)
 {
     return json_real(round(value * 100) / 100);
 }
@@ -60,25 +50,26 @@ json_t *weir__rates_json(const struct weir__rates *rates)
 {
     json_t *object = rates->known ? json_object() : json_null();
     for (int i = 0; i < 4 && rates->known; i++)
-        (void)json_object_set_new(object, weir__rate_names[i], hundredths(rates->of[i]));
+        (void)json_object_set_new(object, weir__rate_names[i], weir__hundredths(rates->of[i]));
     return object;
 }
 
-json_t *weir__heartbeat_to_json(const struct weir__heartbeat *heartbeat)
+/* NULL: no memory. */
+static json_t *heartbeat_to_json(const struct weir__heartbeat *heartbeat)
 {
     char print[PRINT_DIGITS + 1];
     snprintf(print, sizeof print, "%016" PRIx64, heartbeat->rules);
     return json_pack("{s:s,s:s,s:s,s:s,s:I,s:I,s:s*,s:o*,s:o*}", "id", heartbeat->id, "name", heartbeat->name,
-                     "version", heartbeat->version, "store", store_names[heartbeat->store], "rule_count",
+                     "version", heartbeat->version, "store", weir__host_store_names[heartbeat->store], "rule_count",
                      (json_int_t)heartbeat->rule_count, "every_ms", (json_int_t)heartbeat->every_ms, "rules",
                      heartbeat->rules ? print : NULL, "level",
-                     heartbeat->level >= 0 ? hundredths(heartbeat->level) : NULL, "rates",
+                     heartbeat->level >= 0 ? weir__hundredths(heartbeat->level) : NULL, "rates",
                      heartbeat->rates.known ? weir__rates_json(&heartbeat->rates) : NULL);
 }
 
 size_t weir__heartbeat_format(const struct weir__heartbeat *heartbeat, char *to, size_t size)
 {
-    json_t *object = weir__heartbeat_to_json(heartbeat);
+    json_t *object = heartbeat_to_json(heartbeat);
     size_t len = object ? json_dumpb(object, to, size, JSON_COMPACT | JSON_ENSURE_ASCII | JSON_REAL_PRECISION(12)) : 0;
     json_decref(object);
     if (!len || len >= size)
@@ -89,20 +80,16 @@ size_t weir__heartbeat_format(const struct weir__heartbeat *heartbeat, char *to,
 
 /* ---- Reading ---- */
 
-void weir__heartbeat_truncate(const char *text, char *to, size_t size)
-{
-    size_t len = strlen(text);
-    if (len >= size)
-        for (len = size - 1; len && ((unsigned char)text[len] & 0xc0) == 0x80;)
-            len--;
-    memcpy(to, text, len);
-    to[len] = 0;
-}
-
+/* A member's text, truncated between characters of UTF-8; "": it has none. */
 static void text_of(const json_t *object, const char *name, char *to, size_t size)
 {
     const char *text = json_string_value(json_object_get(object, name));
-    weir__heartbeat_truncate(text ? text : "", to, size);
+    size_t len = text ? strlen(text) : 0;
+    if (len >= size)
+        for (len = size - 1; len && ((unsigned char)text[len] & 0xc0) == 0x80;)
+            len--;
+    memcpy(to, text ? text : "", len);
+    to[len] = 0;
 }
 
 static double number_of(const json_t *object, const char *name, double most, double without)
@@ -126,14 +113,15 @@ static void rates_of(const json_t *rates, struct weir__rates *to)
         to->of[i] = number_of(rates, weir__rate_names[i], RATE_MAX, 0);
 }
 
-bool weir__heartbeat_from_json(const json_t *object, struct weir__heartbeat *heartbeat)
+/* False: it is no such object. */
+static bool heartbeat_from_json(const json_t *object, struct weir__heartbeat *heartbeat)
 {
     char print[PRINT_DIGITS + 2], id[WEIR__HOST_ID + 2];
     text_of(object, "id", id, sizeof id);
     if (!json_is_object(object) || !is_hex(id, WEIR__HOST_ID))
         return false;
     *heartbeat = (struct weir__heartbeat){.level = number_of(object, "level", 100, -1),
-                                          .store = weir__host_store_of(object),
+                                          .store = store_from(object),
                                           .rule_count = (int64_t)number_of(object, "rule_count", (double)RULES_MAX, 0)};
     memcpy(heartbeat->id, id, sizeof heartbeat->id);
     text_of(object, "name", heartbeat->name, sizeof heartbeat->name);
@@ -151,8 +139,81 @@ bool weir__heartbeat_from_json(const json_t *object, struct weir__heartbeat *hea
 bool weir__heartbeat_parse(const char *text, size_t len, struct weir__heartbeat *heartbeat)
 {
     json_t *object = len <= WEIR__HEARTBEAT_MAX ? json_loadb(text, len, 0, NULL) : NULL;
-    bool good = object && weir__heartbeat_from_json(object, heartbeat);
+    bool good = object && heartbeat_from_json(object, heartbeat);
     json_decref(object);
+    return good;
+}
+
+/* ---- The .hosts file, in JSON ---- */
+
+void weir__host_list_free(struct weir__host_list *list)
+{
+    free(list->hosts);
+    *list = (struct weir__host_list){0};
+}
+
+char *weir__host_list_format(const struct weir__host_list *list, size_t *len)
+{
+    json_t *hosts = json_array();
+    bool good = hosts != NULL;
+    for (size_t i = 0; i < list->count && good; i++) {
+        const struct weir__host_status *received = &list->hosts[i];
+        json_t *heartbeat = heartbeat_to_json(&received->heartbeat);
+        good = heartbeat && json_object_set_new(heartbeat, "ago_ms", json_integer(received->ago_ms)) == 0 &&
+               json_object_set_new(heartbeat, "via", json_string(weir__host_via_names[received->via])) == 0;
+        good = json_array_append_new(hosts, heartbeat) == 0 && good;
+    }
+    json_t *root = json_pack("{s:I,s:s,s:s,s:I,s:o}", "written_ms", (json_int_t)list->written_ms, "store",
+                             weir__host_store_names[list->store], "why", list->why, "left_out",
+                             (json_int_t)list->left_out, "hosts", hosts);
+    char *text = root && good ? json_dumps(root, JSON_COMPACT | JSON_REAL_PRECISION(12)) : NULL;
+    json_decref(root);
+    *len = text ? strlen(text) : 0;
+    return text;
+}
+
+/* A non-negative integer up to 2^53; else 0. */
+static int64_t integer_of(const json_t *object, const char *name)
+{
+    const json_t *value = json_object_get(object, name);
+    json_int_t number = json_integer_value(value);
+    return number < 0 || number > INT64_C(1) << 53 ? 0 : number;
+}
+
+static bool host_from(const json_t *object, struct weir__host_status *received)
+{
+    received->ago_ms = integer_of(object, "ago_ms");
+    received->via = (enum weir__host_via)index_of(object, "via", weir__host_via_names, 3, WEIR__HOST_VIA_STORE);
+    return heartbeat_from_json(object, &received->heartbeat);
+}
+
+static bool list_from(const json_t *root, struct weir__host_list *list)
+{
+    const json_t *hosts = json_object_get(root, "hosts"), *host;
+    size_t count = json_array_size(hosts), i;
+    if (!json_is_array(hosts))
+        return false;
+    list->hosts = calloc(count < WEIR__HOSTS_MAX ? count + 1 : WEIR__HOSTS_MAX, sizeof *list->hosts);
+    if (!list->hosts)
+        return false;
+    list->written_ms = integer_of(root, "written_ms");
+    list->left_out = integer_of(root, "left_out");
+    list->store = store_from(root);
+    text_of(root, "why", list->why, sizeof list->why);
+    json_array_foreach(hosts, i, host)
+    {
+        if (list->count < WEIR__HOSTS_MAX && host_from(host, &list->hosts[list->count]))
+            list->count++;
+    }
+    return true;
+}
+
+bool weir__host_list_parse(const char *text, size_t len, struct weir__host_list *list)
+{
+    json_t *root = json_loadb(text, len, 0, NULL);
+    *list = (struct weir__host_list){0};
+    bool good = json_is_object(root) && list_from(root, list);
+    json_decref(root);
     return good;
 }
 

@@ -22,6 +22,7 @@ struct weir__heartbeat_sender {
     struct weir__host_list list;        /* written to the .hosts file */
     int64_t due_ms;                     /* next read of the store's list */
     int error;                          /* of the last exchange */
+    bool refused;                       /* it was logged that the store refuses heartbeats */
     char id[WEIR__HOST_ID + 1];
 };
 
@@ -75,12 +76,16 @@ void weir__heartbeat_sender_free(struct weir__heartbeat_sender *sender)
 
 /* ---- The store ---- */
 
-/* Logs that the store refuses heartbeats, once. The sync exchange already logs that a store is unavailable. */
+/* Logs, once, that the store refuses heartbeats, and that it accepts them again. The sync exchange already logs that a
+ * store is unavailable. */
 static void log_refusal(struct weir__heartbeat_sender *sender, int error, const char *why)
 {
     bool refused = error == WEIR_ESTOREAUTH || error == WEIR_ESTOREERROR || error == WEIR_ESTOREWRONGTYPE;
-    if (refused && error != sender->error)
+    if (refused && !sender->refused)
         weir__logf(sender->log, WEIR__LOG_WARNING, "the store refuses heartbeats: %s", why);
+    if (!error && sender->refused)
+        weir__logf(sender->log, WEIR__LOG_INFO, "the store accepts heartbeats again");
+    sender->refused = error ? refused || sender->refused : false;
 }
 
 static void exchange_with_store(struct weir__heartbeat_sender *sender, struct weir__heartbeat *self, int64_t now_ms)

@@ -14,31 +14,19 @@
 #define AGE_SECONDS 300 /* half-life of the weights of hot keys */
 #define ROWS_MIN    64
 #define ROWS_MAX    4096
+#define PATH_SIZE   4200 /* of the path of a segment, with an ending */
 
 struct weir__history_writer {
     struct weir__snapshot snapshot; /* for the panels' figures */
     struct weir__mapped mapped;
     struct weir__history history;
-    char history_path[4096], hot_path[4096];
-    struct weir__hot_sampler *hot; /* hot keys to age; NULL: not there yet */
-    uint64_t last;                 /* second */
+    struct weir__hot_sampler hot; /* hot keys to age; not open: not there yet */
+    uint64_t last;                /* second */
     int lock;
     int error; /* of the last tick */
 };
 
 /* ---- Opening ---- */
-
-static int format(void *memory, uint64_t bytes, const void *plan)
-{
-    (void)plan;
-    return weir__history_make(memory, bytes) ? 0 : WEIR_ESIZE;
-}
-
-static int check(void *memory, uint64_t bytes)
-{
-    struct weir__history unused;
-    return weir__history_attach(memory, bytes, &unused) ? 0 : WEIR_EDAMAGED;
-}
 
 static uint32_t rows_for(size_t rules)
 {
@@ -59,21 +47,24 @@ static int history_attach(struct weir__history_writer *o, const struct weir__fil
     return error;
 }
 
-/* Opens the history; one with too few rows for the rules is unlinked and created anew. */
-static int history_open_for(struct weir__history_writer *o, size_t rules, unsigned owner)
+/* Opens the history of a segment; one with too few rows for the rules is unlinked and created anew. */
+static int history_open_for(struct weir__history_writer *o, const char *segment_path, size_t rules, unsigned owner)
 {
-    struct weir__file_spec spec = {.path = o->history_path,
+    char path[PATH_SIZE];
+    snprintf(path, sizeof path, "%s.history", segment_path);
+    struct weir__file_spec spec = {.path = path,
                                    .bytes = weir__history_writer_bytes(rules),
                                    .owner = owner,
-                                   .format = format,
-                                   .check = check};
+                                   .format = weir__row_file_format,
+                                   .check = weir__row_file_check,
+                                   .plan = &weir__history_format};
     weir__mapped_close(&o->mapped);
     o->history = (struct weir__history){0};
     int error = history_attach(o, &spec);
     if (error || o->history.rows >= rules || rules > ROWS_MAX)
         return error;
     weir__mapped_close(&o->mapped);
-    unlink(o->history_path);
+    unlink(path);
     return history_attach(o, &spec);
 }
 
@@ -90,13 +81,13 @@ static int history_open(struct weir__history_writer *o)
     int error = weir_engine_stats_read(o->snapshot.engine, &stats);
     if (error)
         return error;
-    error = history_open_for(o, stats.rules, owner);
+    error = history_open_for(o, o->snapshot.segment, stats.rules, owner);
     bool lacking = error || (o->history.rows < stats.rules && stats.rules <= ROWS_MAX);
     if (!lacking || !weir__sidecar_request_history(stats.rules))
         return error;
     for (int round = 0; round < ROUNDS && (error || o->history.rows < stats.rules); round++) {
         nanosleep(&moment, NULL);
-        error = history_open_for(o, stats.rules, owner);
+        error = history_open_for(o, o->snapshot.segment, stats.rules, owner);
     }
     return error;
 }
@@ -104,19 +95,16 @@ static int history_open(struct weir__history_writer *o)
 int weir__history_writer_prepare(const char *segment_path, size_t rules)
 {
     struct weir__history_writer o = {.lock = -1};
-    if (snprintf(o.history_path, sizeof o.history_path, "%s.history", segment_path) >= (int)sizeof o.history_path)
-        return WEIR_ESYS;
-    int error = history_open_for(&o, rules, geteuid());
+    int error = history_open_for(&o, segment_path, rules, geteuid());
     weir__mapped_close(&o.mapped);
     return error;
 }
 
 /* Takes the segment's writer lock. The lock file stays when the history is replaced. */
-static int lock_segment(struct weir__history_writer *o, const char *segment_path)
+static int lock_segment(struct weir__history_writer *o)
 {
-    char path[4096];
-    if (snprintf(path, sizeof path, "%s.observer", segment_path) >= (int)sizeof path)
-        return WEIR_ESYS;
+    char path[PATH_SIZE];
+    snprintf(path, sizeof path, "%s.observer", o->snapshot.segment);
     o->lock = weir__lock_open(path, o->snapshot.engine->segment->mapped.owner);
     if (o->lock < 0)
         return errno == EPERM ? WEIR_EOWNER : WEIR_EPERM;
@@ -130,14 +118,9 @@ int weir__history_writer_open(weir *engine, const char *segment_path, struct wei
     if (!o)
         return WEIR_ENOMEM;
     o->lock = -1;
-    int error = weir__snapshot_open(&o->snapshot, engine, segment_path);
+    weir__snapshot_open(&o->snapshot, engine, segment_path);
     *ending = ".observer";
-    if (!error)
-        error = lock_segment(o, segment_path);
-    const size_t most = sizeof o->history_path;
-    if (!error && (snprintf(o->history_path, most, "%s.history", segment_path) >= (int)most ||
-                   snprintf(o->hot_path, most, "%s.hot", segment_path) >= (int)most))
-        error = WEIR_ESYS;
+    int error = lock_segment(o);
     if (!error) {
         *ending = ".history";
         error = history_open(o);
@@ -150,20 +133,13 @@ int weir__history_writer_open(weir *engine, const char *segment_path, struct wei
     return 0;
 }
 
-static void hot_detach(struct weir__history_writer *o)
-{
-    weir__hot_sampler_close(o->hot);
-    o->hot = NULL;
-}
-
 void weir__history_writer_close(struct weir__history_writer *writer)
 {
     if (!writer)
         return;
-    hot_detach(writer);
+    weir__mapped_close(&writer->hot.mapped);
     weir__mapped_close(&writer->mapped);
-    if (writer->snapshot.engine)
-        weir__snapshot_close(&writer->snapshot);
+    weir__snapshot_close(&writer->snapshot);
     if (writer->lock >= 0)
         close(writer->lock);
     free(writer);
@@ -174,10 +150,12 @@ void weir__history_writer_close(struct weir__history_writer *writer)
 /* Attaches to the current .hot file, which the sampling processes create. */
 static void hot_reattach(struct weir__history_writer *o)
 {
-    hot_detach(o);
+    char path[PATH_SIZE];
+    snprintf(path, sizeof path, "%s.hot", o->snapshot.segment);
+    weir__mapped_close(&o->hot.mapped);
     /* Never creates it. */
     if (o->snapshot.hot_file.memory && o->snapshot.hot.rule_slots)
-        (void)!weir__hot_sampler_attach(o->hot_path, o->snapshot.engine->segment->mapped.owner, &o->hot);
+        (void)!weir__hot_sampler_attach(path, o->snapshot.engine->segment->mapped.owner, &o->hot);
 }
 
 static void hot_halve(const struct weir__hot *hot, int times)
@@ -192,12 +170,12 @@ static void hot_halve(const struct weir__hot *hot, int times)
  */
 static void hot_age(struct weir__history_writer *o, uint64_t passed)
 {
-    uint64_t *seconds = &o->hot->hot.header->seconds, stands = weir__load64(seconds);
+    uint64_t *seconds = &o->hot.hot.header->seconds, stands = weir__load64(seconds);
     if (!stands)
-        hot_halve(&o->hot->hot, 64);
+        hot_halve(&o->hot.hot, 64);
     stands += passed;
     for (int round = 0; round < 64 && stands >= (uint64_t)2 * AGE_SECONDS; round++) {
-        hot_halve(&o->hot->hot, 1);
+        hot_halve(&o->hot.hot, 1);
         stands /= 2;
     }
     weir__store64(seconds, stands);
@@ -234,9 +212,10 @@ int weir__history_writer_tick(struct weir__history_writer *writer)
     uint64_t passed = writer->last ? second - writer->last : 1;
     writer->last = second;
     weir__snapshot_refresh(&writer->snapshot);
-    if (!writer->hot || writer->snapshot.hot_file.inode != before || weir__load32(&writer->hot->mapped.lost))
+    if (!writer->hot.mapped.memory || writer->snapshot.hot_file.inode != before ||
+        weir__load32(&writer->hot.mapped.lost))
         hot_reattach(writer);
-    if (writer->hot)
+    if (writer->hot.mapped.memory)
         hot_age(writer, passed);
     writer->error = history_remake(writer);
     if (!writer->mapped.memory)

@@ -1,4 +1,4 @@
-/* Membership: the .hosts file of all hosts that the agent knows of, and the readers' view of it. See membership.h. */
+/* Membership: the readers' view of the .hosts file, which has all hosts that the agent knows of. See membership.h. */
 #include "stats/membership.h"
 #include "base/clock.h"
 
@@ -11,81 +11,8 @@
 
 #define FILE_MAX ((off_t)4 << 20)
 
-/* ---- The .hosts file, in JSON ---- */
-
-void weir__host_list_free(struct weir__host_list *list)
-{
-    free(list->hosts);
-    *list = (struct weir__host_list){0};
-}
-
-char *weir__host_list_format(const struct weir__host_list *list, size_t *len)
-{
-    json_t *hosts = json_array();
-    bool good = hosts != NULL;
-    for (size_t i = 0; i < list->count && good; i++) {
-        const struct weir__host_status *received = &list->hosts[i];
-        json_t *heartbeat = weir__heartbeat_to_json(&received->heartbeat);
-        good = heartbeat && json_object_set_new(heartbeat, "ago_ms", json_integer(received->ago_ms)) == 0 &&
-               json_object_set_new(heartbeat, "via", json_string(weir__host_via_names[received->via])) == 0;
-        good = json_array_append_new(hosts, heartbeat) == 0 && good;
-    }
-    json_t *root = json_pack("{s:I,s:s,s:s,s:I,s:o}", "written_ms", (json_int_t)list->written_ms, "store",
-                             weir__host_store_name(list->store), "why", list->why, "left_out",
-                             (json_int_t)list->left_out, "hosts", hosts);
-    char *text = root && good ? json_dumps(root, JSON_COMPACT | JSON_REAL_PRECISION(12)) : NULL;
-    json_decref(root);
-    *len = text ? strlen(text) : 0;
-    return text;
-}
-
-/* A non-negative integer up to 2^53; else 0. */
-static int64_t integer_of(const json_t *object, const char *name)
-{
-    const json_t *value = json_object_get(object, name);
-    json_int_t number = json_integer_value(value);
-    return number < 0 || number > INT64_C(1) << 53 ? 0 : number;
-}
-
-static bool host_from(const json_t *object, struct weir__host_status *received)
-{
-    received->ago_ms = integer_of(object, "ago_ms");
-    received->via = weir__host_via_of(object);
-    return weir__heartbeat_from_json(object, &received->heartbeat);
-}
-
-static bool list_from(const json_t *root, struct weir__host_list *list)
-{
-    const json_t *hosts = json_object_get(root, "hosts"), *host;
-    const char *why = json_string_value(json_object_get(root, "why"));
-    size_t count = json_array_size(hosts), i;
-    if (!json_is_array(hosts))
-        return false;
-    list->hosts = calloc(count < WEIR__HOSTS_MAX ? count + 1 : WEIR__HOSTS_MAX, sizeof *list->hosts);
-    if (!list->hosts)
-        return false;
-    list->written_ms = integer_of(root, "written_ms");
-    list->left_out = integer_of(root, "left_out");
-    list->store = weir__host_store_of(root);
-    weir__heartbeat_truncate(why ? why : "", list->why, sizeof list->why);
-    json_array_foreach(hosts, i, host)
-    {
-        if (list->count < WEIR__HOSTS_MAX && host_from(host, &list->hosts[list->count]))
-            list->count++;
-    }
-    return true;
-}
-
-bool weir__host_list_parse(const char *text, size_t len, struct weir__host_list *list)
-{
-    json_t *root = json_loadb(text, len, 0, NULL);
-    *list = (struct weir__host_list){0};
-    bool good = json_is_object(root) && list_from(root, list);
-    json_decref(root);
-    return good;
-}
-
-bool weir__host_list_read(const char *path, unsigned segment_owner, struct weir__host_list *list)
+/* Reads the .hosts file; one of another user is refused. */
+static bool host_list_read(const char *path, unsigned segment_owner, struct weir__host_list *list)
 {
     struct stat at;
     int file = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
@@ -168,7 +95,7 @@ void weir__membership_refresh(struct weir__membership *membership, const struct 
 {
     struct weir__host_list list;
     struct weir__heartbeat self;
-    bool there = weir__host_list_read(membership->path, snapshot->engine->segment->mapped.owner, &list);
+    bool there = host_list_read(membership->path, snapshot->engine->segment->mapped.owner, &list);
     int64_t now_ms = (int64_t)weir__coarse_ms(), since_ms = now_ms - list.written_ms;
     if (since_ms < 0) /* written before the last boot */
         weir__host_list_free(&list);
@@ -177,8 +104,8 @@ void weir__membership_refresh(struct weir__membership *membership, const struct 
     membership->hosts = calloc(list.count + 1, sizeof *membership->hosts);
     weir__heartbeat_of_self(&self, snapshot, membership->has_store);
     /* The agent's own entry is preferred: it has rule names and the store's state. */
-    const struct weir__host_status *own = there && list.count ? list.hosts : NULL;
-    if (own && (own->via != WEIR__HOST_SELF || since_ms > weir__heartbeat_timeout_ms(&own->heartbeat)))
+    const struct weir__host_status *own = list.hosts;
+    if (!there || !list.count || own->via != WEIR__HOST_SELF || since_ms > weir__heartbeat_timeout_ms(&own->heartbeat))
         own = NULL;
     membership->agent = own != NULL;
     membership->store = membership->agent ? list.store : self.store;

@@ -2,11 +2,11 @@
  * Membership: which hosts exist, their status, and when each was last heard from. docs/statistics.md, "Hosts", has the
  * guarantees.
  *
- *   heartbeat         one host's status as JSON; filled in for this host from its snapshot
+ *   heartbeat         one host's status, and a list of hosts, as JSON; filled in for this host from its snapshot
  *   membership_store  exchange of heartbeats with the store (lua/hosts.lua)
  *   heartbeat_sender  the agent's loop: every two seconds both of these
  *   subscribers       heartbeats of hosts that poll their rules from this one
- *   membership        the .hosts file, which lists all known hosts, and the readers' view: this host first
+ *   membership        the readers' view of the .hosts file, which lists all known hosts: this host first
  */
 #ifndef WEIR_STATS_MEMBERSHIP_H
 #define WEIR_STATS_MEMBERSHIP_H
@@ -16,6 +16,7 @@
 #include "stats/snapshot.h"
 
 #include <jansson.h>
+#include <pthread.h>
 
 #define WEIR__HOSTS_MAX          1024 /* hosts in a list, and in the store */
 #define WEIR__HEARTBEAT_MAX      1024 /* bytes of a heartbeat */
@@ -49,7 +50,6 @@ struct weir__heartbeat {
 size_t weir__heartbeat_format(const struct weir__heartbeat *heartbeat, char *to, size_t size);
 /* Parses untrusted text. False: not a heartbeat. Missing or implausible values become unknown. */
 bool weir__heartbeat_parse(const char *text, size_t len, struct weir__heartbeat *heartbeat);
-const char *weir__host_store_name(enum weir__host_store store);
 /* A host without a heartbeat for this long is silent. */
 int64_t weir__heartbeat_timeout_ms(const struct weir__heartbeat *heartbeat);
 
@@ -85,8 +85,6 @@ struct weir__host_list {
 /* Formats a list as JSON, from malloc (NULL: no memory), and parses one (false: malformed, and the list is empty). */
 char *weir__host_list_format(const struct weir__host_list *list, size_t *len);
 bool weir__host_list_parse(const char *text, size_t len, struct weir__host_list *list);
-/* Reads the .hosts file; one of another user is refused (weir__file_is_trusted). */
-bool weir__host_list_read(const char *path, unsigned segment_owner, struct weir__host_list *list);
 void weir__host_list_free(struct weir__host_list *list);
 
 /* ---- For readers ---- */
@@ -111,12 +109,16 @@ void weir__membership_close(struct weir__membership *membership);
 
 /* ---- Subscribers: hosts that poll their rules from this one, with their heartbeats; thread-safe ---- */
 
-struct weir__subscribers;
+/* Zero but for the lock, which is PTHREAD_MUTEX_INITIALIZER. */
+struct weir__subscribers {
+    pthread_mutex_t lock;
+    size_t count;
+    struct weir__subscriber {
+        struct weir__heartbeat heartbeat;
+        int64_t received_ms; /* when */
+    } list[WEIR__HOSTS_MAX];
+};
 
-/* NULL: no memory. */
-struct weir__subscribers *weir__subscribers_new(void);
-/* NULL is allowed. */
-void weir__subscribers_free(struct weir__subscribers *subscribers);
 /* Records a heartbeat. If the table is full, it replaces the host that has been silent longest, if one is silent. */
 void weir__subscribers_record(struct weir__subscribers *subscribers, const struct weir__heartbeat *heartbeat,
                               int64_t now_ms);
@@ -141,24 +143,16 @@ void weir__heartbeat_sender_run(struct weir__heartbeat_sender *sender, struct we
 /* Removes this host from the store and frees the sender. NULL is allowed. */
 void weir__heartbeat_sender_free(struct weir__heartbeat_sender *sender);
 
-/* ---- Internal: JSON of heartbeats, and their exchange with the store ---- */
+/* ---- Internal: JSON, and the exchange of heartbeats with the store ---- */
 
 /* The script lua/hosts.lua and its SHA-1 for EVALSHA. */
 extern const char weir__hosts_script[];
 extern const char weir__hosts_script_sha[41];
 
-/* NULL: no memory. */
-json_t *weir__heartbeat_to_json(const struct weir__heartbeat *heartbeat);
-/* False: it is no such object. */
-bool weir__heartbeat_from_json(const json_t *object, struct weir__heartbeat *heartbeat);
+json_t *weir__hundredths(double value);
 /* Rates rounded to hundredths, or null if they are unknown. */
 json_t *weir__rates_json(const struct weir__rates *rates);
-extern const char *const weir__host_via_names[3]; /* by enum weir__host_via */
-/* The members "store" and "via" of an object; UNKNOWN and STORE if there is no such name. */
-enum weir__host_store weir__host_store_of(const json_t *object);
-enum weir__host_via weir__host_via_of(const json_t *object);
-/* Copies UTF-8, truncated between characters. */
-void weir__heartbeat_truncate(const char *text, char *to, size_t size);
+extern const char *const weir__host_store_names[4], *const weir__host_via_names[3]; /* by their enums */
 
 struct weir__heartbeat_store;
 

@@ -1,4 +1,4 @@
-/* Opens a host read-only. See open_host.h. */
+/* Opens the segment of a host, and its sidecar files, read-only. See open_host.h. */
 #include "stats/open_host.h"
 
 #include <stdio.h>
@@ -27,7 +27,8 @@ bool weir__open_host(struct weir__opened_host *host, const char *what, const cha
 {
     *host = (struct weir__opened_host){0};
     bool segment = is_segment(what), unnamed = segment && !rules;
-    weir_options how = {.segment = {.path = what, .flags = WEIR_OPEN_READONLY}, .rules_path = rules};
+    weir_options how = {
+        .segment = {.path = what, .flags = WEIR_OPEN_READONLY}, .rules_path = rules, .flags = WEIR__SKIP_MAPS};
     if (!segment) {
         int error = weir__config_load(&host->config, what, diagnose, context);
         if (error) /* reported */
@@ -50,19 +51,18 @@ bool weir__open_host(struct weir__opened_host *host, const char *what, const cha
     if (error)
         return report_error(diagnose, context, how.segment.path, error);
     (void)!weir_segment_guard(weir_engine_segment(host->engine));
-    error = weir__snapshot_open(&host->snapshot, host->engine, how.segment.path);
+    weir__snapshot_open(&host->snapshot, host->engine, how.segment.path);
     host->snapshot.unnamed = unnamed;
     host->snapshot.host_name = host->config.host_name;
-    if (!error && unnamed)
+    if (unnamed)
         weir__snapshot_refresh(&host->snapshot);
     weir__membership_open(&host->membership, how.segment.path, host->config.store.url != NULL);
-    return error ? report_error(diagnose, context, what, error) : true;
+    return true;
 }
 
 void weir__close_host(struct weir__opened_host *host)
 {
-    if (host->snapshot.engine)
-        weir__snapshot_close(&host->snapshot);
+    weir__snapshot_close(&host->snapshot);
     weir__membership_close(&host->membership);
     weir__rule_source_free(&host->source);
     weir_close(host->engine);

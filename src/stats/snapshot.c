@@ -112,17 +112,15 @@ void weir__snapshot_refresh(struct weir__snapshot *snapshot)
         snapshot->deltas = (struct weir__delta_ledger){.opened_ms = weir__coarse_ms()};
     const struct weir__mapped *load = &snapshot->load_file;
     if (remap_if_replaced(snapshot, &snapshot->load_file, ".load"))
-        snapshot->load = load->memory && weir__load_page_valid(load->memory, load->bytes) ? load->memory : NULL;
+        snapshot->load =
+            load->memory && !weir__row_file_check(load->memory, load->bytes, &weir__load_format) ? load->memory : NULL;
 }
 
-int weir__snapshot_open(struct weir__snapshot *snapshot, weir *engine, const char *segment_path)
+void weir__snapshot_open(struct weir__snapshot *snapshot, weir *engine, const char *segment_path)
 {
-    *snapshot = (struct weir__snapshot){.engine = engine, .segment = strdup(segment_path)};
-    if (!snapshot->segment)
-        return WEIR_ENOMEM;
-    snapshot->deltas.opened_ms = weir__coarse_ms();
+    *snapshot = (struct weir__snapshot){.engine = engine, .deltas.opened_ms = weir__coarse_ms()};
+    snprintf(snapshot->segment, sizeof snapshot->segment, "%s", segment_path);
     weir__snapshot_refresh(snapshot);
-    return 0;
 }
 
 void weir__snapshot_close(struct weir__snapshot *snapshot)
@@ -133,7 +131,6 @@ void weir__snapshot_close(struct weir__snapshot *snapshot)
     weir__mapped_close(&snapshot->load_file);
     free_rules(&snapshot->rules);
     free_rules(&snapshot->previous);
-    free(snapshot->segment);
     *snapshot = (struct weir__snapshot){0};
 }
 

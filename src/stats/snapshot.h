@@ -26,7 +26,7 @@ struct weir__rule_list {
 
 struct weir__snapshot {
     weir *engine;                    /* the caller's */
-    char *segment;                   /* the segment's path */
+    char segment[4096];              /* the segment's path */
     weir_time now;                   /* as of the last weir__snapshot_refresh */
     const char *host_name;           /* the caller's; NULL: gethostname */
     bool unnamed;                    /* rule statistics are listed by id, as the rules are unknown */
@@ -40,10 +40,10 @@ struct weir__snapshot {
     const struct weir__load_page *load;                                 /* NULL: there is none */
 };
 
-/* 0 or WEIR_ENOMEM. */
-int weir__snapshot_open(struct weir__snapshot *snapshot, weir *engine, const char *segment_path);
+void weir__snapshot_open(struct weir__snapshot *snapshot, weir *engine, const char *segment_path);
 /* Reads the clock and the rules' statistics, and maps files that were created or replaced since. */
 void weir__snapshot_refresh(struct weir__snapshot *snapshot);
+/* Also for a zeroed one that was never opened. */
 void weir__snapshot_close(struct weir__snapshot *snapshot);
 
 /* True if an agent has used the ledger, which takes an eventual rule. */

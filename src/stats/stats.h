@@ -1,11 +1,11 @@
 /*
- * The interface of src/stats: weir top, weir advise, JSON for the REST API, the history writer of the agent.
+ * The interface of src/stats: weir top, weir advise, weir why, JSON for the REST API, the history writer of the agent.
  * membership.h has the list of hosts.
  */
 #ifndef WEIR_STATS_STATS_H
 #define WEIR_STATS_STATS_H
 
-#include <weir/weir.h>
+#include "base/host_calls.h"
 
 /* ---- Commands ---- */
 
@@ -26,6 +26,16 @@ struct weir__advise_options {
     bool json;
 };
 int weir__advise_run(const struct weir__advise_options *options, weir_diagnose *diagnose, void *context);
+
+/* weir why: what was denied to a client, key, request or by a rule, from the ring of recent denials. Returns the exit
+ * code. */
+struct weir__why_options {
+    const char *what, *rules; /* as in weir__top_options */
+    const char *subject;      /* a client, a key or its hash, a request's id, or a rule; NULL: everything */
+    int64_t since_ns;         /* before now */
+    bool json;
+};
+int weir__why_run(const struct weir__why_options *options, weir_diagnose *diagnose, void *context);
 
 /*
  * ---- JSON: for GET /v1/stats, /v1/stats/history, /v1/stats/hot, /v1/advice and /v1/hosts, and for the commands ----
@@ -48,20 +58,13 @@ void weir__rule_source_free(struct weir__rule_source *source);
 #define WEIR__STATS_KEYS_MAX 256
 
 int weir__stats_json_current(const struct weir__snapshot *snapshot, char **json);
-/* `rule` NULL: the sum over all enforced rules, with shadow rules' denials as shadow_denied. */
-int weir__stats_json_history(const struct weir__snapshot *snapshot, const char *rule, int64_t seconds, int64_t step,
-                             char **json);
-
-struct weir__stats_json_hot_keys {
-    bool hide; /* show hashes in place of keys */
-    const char *rule;
-    bool shadow;
-    bool denied; /* order by denied cost, else by admitted */
-    bool near;   /* the keys nearest to their limit, and the distribution of use */
-    int64_t n;
-};
-int weir__stats_json_hot_keys(const struct weir__snapshot *snapshot, const struct weir__stats_json_hot_keys *what,
-                              char **json);
+/* Without a rule: the sum over all enforced rules, with shadow rules' denials as shadow_denied. */
+int weir__stats_json_history(const struct weir__snapshot *snapshot, const struct weir__host_query *query, char **json);
+/* Of an enforced rule. */
+int weir__stats_json_hot_keys(const struct weir__snapshot *snapshot, const struct weir__host_query *query, char **json);
+/* What was denied to query->key, as weir why takes it, in the last query->seconds; of neither: everything. Errors are
+ * also those of the file: WEIR_ENOENT … */
+int weir__stats_json_denied(const struct weir__snapshot *snapshot, const struct weir__host_query *query, char **json);
 /* The hosts: "fleet" has totals, "hosts" each of them, this one first. */
 int weir__stats_json_hosts(const struct weir__membership *membership, char **json);
 /*

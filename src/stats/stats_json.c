@@ -18,12 +18,6 @@ static json_t *number(uint64_t value)
     return json_integer((json_int_t)(value & INT64_MAX));
 }
 
-/* Rates are rounded to hundredths. */
-static json_t *rounded(double value)
-{
-    return json_real((double)(int64_t)(value * 100 + 0.5) / 100);
-}
-
 /* Names and keys are untrusted: those that are not UTF-8 are shown as \xHH. */
 static json_t *text_json(const char *data, size_t len)
 {
@@ -60,6 +54,15 @@ static int finish(json_t *root, bool good, char **json)
     return *json ? 0 : WEIR_ENOMEM;
 }
 
+/* Appends to a list. NULL: no memory, and the list is freed. */
+static json_t *appended(json_t *list, json_t *element)
+{
+    if (json_array_append_new(list, element) == 0)
+        return list;
+    json_decref(list);
+    return NULL;
+}
+
 /* ---- Keys ---- */
 
 static const char *const list_names[WEIR__KEY_LISTS] = {"denied", "admitted", "near"};
@@ -83,7 +86,7 @@ static json_t *uses_json(const struct weir__snapshot *snapshot, const struct wei
     uint64_t keys = rule_slot ? weir__snapshot_uses(snapshot, rule_slot, count) : 0;
     json_t *list = json_array();
     for (int i = 0; i < WEIR__HOT_USES; i++)
-        (void)json_array_append_new(list, number(count[i]));
+        list = appended(list, number(count[i]));
     return json_pack("{s:o,s:o}", "keys", number(keys), "tenths", list);
 }
 
@@ -93,16 +96,12 @@ static json_t *keys_json(const struct weir__snapshot *snapshot, const struct wei
 {
     size_t max = n < 1 ? 1 : n > WEIR__STATS_KEYS_MAX ? WEIR__STATS_KEYS_MAX : (size_t)n;
     struct weir__hot_key *keys = calloc(max, sizeof *keys);
-    json_t *found = json_array();
-    bool good = keys && found;
-    size_t count = rule_slot && good ? weir__snapshot_keys(snapshot, rule_slot, list, keys, max) : 0;
-    for (size_t i = 0; i < count && good; i++)
-        good = json_array_append_new(found, key_json(snapshot->engine->segment, &keys[i], list, hide)) == 0;
+    json_t *found = keys ? json_array() : NULL;
+    size_t count = rule_slot && keys ? weir__snapshot_keys(snapshot, rule_slot, list, keys, max) : 0;
+    for (size_t i = 0; i < count; i++)
+        found = appended(found, key_json(snapshot->engine->segment, &keys[i], list, hide));
     free(keys);
-    if (good)
-        return found;
-    json_decref(found);
-    return NULL;
+    return found;
 }
 
 /* The hottest `keys` of each list; null if they are not sampled. */
@@ -125,20 +124,24 @@ static const char *algorithm_name(enum weir_algorithm algorithm)
     return names[algorithm];
 }
 
-static const size_t spans[3] = {1, 10, 60};
-static const char *const span_names[3] = {"1s", "10s", "60s"};
+static const size_t spans[3] = {1, 10, 60}; /* seconds */
+
+static json_t *spans_json(const struct weir__rates rates[3])
+{
+    return json_pack("{s:o,s:o,s:o}", "1s", weir__rates_json(&rates[0]), "10s", weir__rates_json(&rates[1]), "60s",
+                     weir__rates_json(&rates[2]));
+}
 
 /* One rule. `keys`: of each list; 0: without. Adds the rates of an enforced rule to `all`. NULL: no memory. */
 static json_t *rule_json(const struct weir__snapshot *snapshot, const struct weir__rule_snapshot *rule, int64_t keys,
                          struct weir__rates all[3])
 {
     const weir_rule_stats *s = &rule->stats;
-    json_t *rates = json_object();
+    struct weir__rates rates[3];
     for (int i = 0; i < 3; i++) {
-        struct weir__rates some = weir__snapshot_rates(snapshot, rule, spans[i]);
+        rates[i] = weir__snapshot_rates(snapshot, rule, spans[i]);
         if (!rule->info.shadow)
-            weir__rates_add(&all[i], &some);
-        (void)json_object_set_new(rates, span_names[i], weir__rates_json(&some));
+            weir__rates_add(&all[i], &rates[i]);
     }
     bool counted = rule->info.bytes_per_key > 0;
     return json_pack("{s:o,s:b,s:s?,s:s?,s:o?,s:o?,s:{s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o},s:o,s:o*}", "name",
@@ -149,7 +152,8 @@ static json_t *rule_json(const struct weir__snapshot *snapshot, const struct wei
                      "allowed", number(s->allowed), "delayed", number(s->delayed), "denied", number(s->denied),
                      "listed", number(s->listed), "missing_key", number(s->missing_key), "failures",
                      number(s->failures), "rolled_back", number(s->rolled_back), "shed", number(s->shed), "rates",
-                     rates, "hot", keys ? hot_json(snapshot, weir__snapshot_hot_keys(snapshot, rule->id), keys) : NULL);
+                     spans_json(rates), "hot",
+                     keys ? hot_json(snapshot, weir__snapshot_hot_keys(snapshot, rule->id), keys) : NULL);
 }
 
 static json_t *segment_json(const struct weir__snapshot *snapshot)
@@ -235,26 +239,18 @@ static json_t *stats_json(const struct weir__snapshot *snapshot, int64_t keys)
     struct weir__rates all[3] = {0}; /* under the enforced rules */
     weir_engine_stats engine = {0};
     weir_times times = {0};
-    json_t *rates = json_object(), *rules = json_array();
-    bool good = true;
-    for (const struct weir__rule_snapshot *rule = snapshot->rules.first; rule && good; rule = rule->next)
-        good = json_array_append_new(rules, rule_json(snapshot, rule, keys, all)) == 0;
-    for (int i = 0; i < 3; i++)
-        good &= json_object_set_new(rates, span_names[i], weir__rates_json(&all[i])) == 0;
+    json_t *rules = json_array();
+    for (const struct weir__rule_snapshot *rule = snapshot->rules.first; rule; rule = rule->next)
+        rules = appended(rules, rule_json(snapshot, rule, keys, all));
     (void)!weir_engine_stats_read(snapshot->engine, &engine);
     (void)!weir_times_read(snapshot->engine, &times);
-    json_t *root = json_pack("{s:f,s:s,s:o,s:o,s:o,s:o,s:{s:f,s:f},s:{s:o,s:o,s:o,s:o},s:b,s:b,s:o}", "at",
-                             rounded_ms(snapshot->now.wall_ns), "version", weir_version(), "host", host_json(snapshot),
-                             "segment", segment_json(snapshot), "store", store_json(snapshot), "rates", rates,
-                             "check_seconds", "p50", time_below(&times, 500), "p99", time_below(&times, 990), "reloads",
-                             "ok", number(engine.reloads), "failed", number(engine.reload_failures), "polls",
-                             number(engine.polls), "rules", number(engine.rules), "history",
-                             snapshot->history.rows != 0, "hot", snapshot->hot.rule_slots != 0, "rules", rules);
-    good &= json_object_set_new(root, "load", load_json(snapshot)) == 0;
-    if (good)
-        return root;
-    json_decref(root);
-    return NULL;
+    return json_pack("{s:f,s:s,s:o,s:o,s:o,s:o,s:{s:f,s:f},s:{s:o,s:o,s:o,s:o},s:b,s:b,s:o,s:o}", "at",
+                     rounded_ms(snapshot->now.wall_ns), "version", weir_version(), "host", host_json(snapshot),
+                     "segment", segment_json(snapshot), "store", store_json(snapshot), "rates", spans_json(all),
+                     "check_seconds", "p50", time_below(&times, 500), "p99", time_below(&times, 990), "reloads", "ok",
+                     number(engine.reloads), "failed", number(engine.reload_failures), "polls", number(engine.polls),
+                     "rules", number(engine.rules), "history", snapshot->history.rows != 0, "hot",
+                     snapshot->hot.rule_slots != 0, "rules", rules, "load", load_json(snapshot));
 }
 
 int weir__stats_json_current(const struct weir__snapshot *snapshot, char **json)
@@ -293,15 +289,16 @@ static json_t *series_json(const double *sum, size_t seconds, size_t step)
         double all = 0;
         for (size_t i = 0; i < step; i++)
             all += sum[from + i];
-        if (json_array_append_new(list, rounded(all / (double)step)) != 0)
+        if (json_array_append_new(list, weir__hundredths(all / (double)step)) != 0)
             break;
     }
     return list;
 }
 
-int weir__stats_json_history(const struct weir__snapshot *snapshot, const char *rule, int64_t seconds, int64_t step,
-                             char **json)
+int weir__stats_json_history(const struct weir__snapshot *snapshot, const struct weir__host_query *query, char **json)
 {
+    const char *rule = query->rule;
+    int64_t seconds = query->seconds, step = query->step;
     size_t count = seconds < 1 ? 1 : seconds >= WEIR__HISTORY_SECONDS ? WEIR__HISTORY_SECONDS - 1 : (size_t)seconds;
     size_t each = step < 1 ? 1 : (size_t)step > count ? count : (size_t)step;
     double *sums = calloc(count, SERIES * sizeof *sums);
@@ -329,23 +326,22 @@ int weir__stats_json_history(const struct weir__snapshot *snapshot, const char *
 
 /* ---- Hot keys ---- */
 
-int weir__stats_json_hot_keys(const struct weir__snapshot *snapshot, const struct weir__stats_json_hot_keys *what,
-                              char **json)
+int weir__stats_json_hot_keys(const struct weir__snapshot *snapshot, const struct weir__host_query *query, char **json)
 {
     const struct weir__rule_snapshot *rule = snapshot->rules.first;
-    while (rule && (rule->info.shadow != what->shadow || strcmp(rule->info.name, what->rule) != 0))
+    while (rule && (rule->info.shadow || strcmp(rule->info.name, query->rule) != 0))
         rule = rule->next;
     if (!rule)
         return WEIR_ENORULE;
     const struct weir__hot_rule *rule_slot = weir__snapshot_hot_keys(snapshot, rule->id);
     uint64_t seconds = snapshot->hot.rule_slots ? weir__load64(&snapshot->hot.header->seconds) : 0;
     uint64_t total =
-        rule_slot ? weir__load64(&rule_slot->sketch[what->denied ? WEIR__HOT_DENIED : WEIR__HOT_ADMITTED].total) : 0;
-    enum weir__key_list list = what->near ? WEIR__KEYS_NEAR : what->denied ? WEIR__KEYS_DENIED : WEIR__KEYS_ADMITTED;
+        rule_slot ? weir__load64(&rule_slot->sketch[query->denied ? WEIR__HOT_DENIED : WEIR__HOT_ADMITTED].total) : 0;
+    enum weir__key_list list = query->near ? WEIR__KEYS_NEAR : query->denied ? WEIR__KEYS_DENIED : WEIR__KEYS_ADMITTED;
     json_t *root =
-        json_pack("{s:s,s:b,s:b,s:s,s:o,s:o,s:o,s:o}", "rule", what->rule, "shadow", what->shadow, "known",
-                  rule_slot != NULL, "by", list_names[list], "seconds", number(seconds), "total", number(total), "keys",
-                  keys_json(snapshot, rule_slot, list, what->n, what->hide), "uses", uses_json(snapshot, rule_slot));
+        json_pack("{s:s,s:b,s:b,s:s,s:o,s:o,s:o,s:o}", "rule", query->rule, "shadow", false, "known", rule_slot != NULL,
+                  "by", list_names[list], "seconds", number(seconds), "total", number(total), "keys",
+                  keys_json(snapshot, rule_slot, list, query->n, query->hide), "uses", uses_json(snapshot, rule_slot));
     return finish(root, true, json);
 }
 
@@ -362,26 +358,21 @@ static json_t *member_json(const struct weir__host_status *host)
                      weir__host_via_names[host->via], "version", string_json(heartbeat->version), "rates",
                      weir__rates_json(&heartbeat->rates), "level",
                      heartbeat->level >= 0 ? json_real(heartbeat->level) : NULL, "store",
-                     weir__host_store_name(heartbeat->store), "rules", heartbeat->rules ? rules : NULL, "rule_count",
+                     weir__host_store_names[heartbeat->store], "rules", heartbeat->rules ? rules : NULL, "rule_count",
                      (json_int_t)heartbeat->rule_count, "rules_differ", host->differs);
 }
 
 static json_t *membership_json(const struct weir__membership *membership)
 {
     json_t *hosts = json_array();
-    bool good = hosts != NULL;
-    for (size_t i = 0; i < membership->count && good; i++)
-        good = json_array_append_new(hosts, member_json(&membership->hosts[i])) == 0;
-    json_t *root =
-        json_pack("{s:{s:I,s:I,s:I,s:I,s:s,s:o?,s:b},s:o}", "fleet", "running",
-                  (json_int_t)(membership->count - membership->silent), "silent", (json_int_t)membership->silent,
-                  "left_out", (json_int_t)membership->left_out, "rules_differ", (json_int_t)membership->differ, "store",
-                  weir__host_store_name(membership->store), "why",
-                  *membership->why ? string_json(membership->why) : NULL, "agent", membership->agent, "hosts", hosts);
-    if (good)
-        return root;
-    json_decref(root);
-    return NULL;
+    for (size_t i = 0; i < membership->count; i++)
+        hosts = appended(hosts, member_json(&membership->hosts[i]));
+    return json_pack("{s:{s:I,s:I,s:I,s:I,s:s,s:o?,s:b},s:o}", "fleet", "running",
+                     (json_int_t)(membership->count - membership->silent), "silent", (json_int_t)membership->silent,
+                     "left_out", (json_int_t)membership->left_out, "rules_differ", (json_int_t)membership->differ,
+                     "store", weir__host_store_names[membership->store], "why",
+                     *membership->why ? string_json(membership->why) : NULL, "agent", membership->agent, "hosts",
+                     hosts);
 }
 
 int weir__stats_json_hosts(const struct weir__membership *membership, char **json)
@@ -403,14 +394,13 @@ int weir__stats_json_all(const struct weir__snapshot *snapshot, const struct wei
 static json_t *advice_json(struct weir__rule_source *source, const weir_rule_info *info,
                            const struct weir__advice *advice)
 {
-    char *changed = weir__advice_rule(source, info, &advice->change, WEIR__ADVICE_FILE);
-    char *document = weir__advice_rule(source, info, &advice->change, WEIR__ADVICE_DOCUMENT);
+    static const char *const kinds[] = {"too_strict", "too_loose", "bursts", "edge_bursts"};
+    char *document, *changed = weir__advice_rule(source, info, &advice->change, &document);
     json_t *numbers = json_object();
     for (size_t i = 0; i < advice->number_count; i++)
-        (void)json_object_set_new(numbers, advice->numbers[i].name, rounded(advice->numbers[i].value));
-    json_t *one = json_pack("{s:o,s:s,s:s,s:o,s:s?,s:s?}", "rule", string_json(info->name), "kind",
-                            weir__advice_kind_name(advice->kind), "message", advice->message, "figures", numbers,
-                            "changed", changed, "document", document);
+        (void)json_object_set_new(numbers, advice->numbers[i].name, weir__hundredths(advice->numbers[i].value));
+    json_t *one = json_pack("{s:o,s:s,s:s,s:o,s:s?,s:s?}", "rule", string_json(info->name), "kind", kinds[advice->kind],
+                            "message", advice->message, "figures", numbers, "changed", changed, "document", document);
     free(changed);
     free(document);
     return one;

@@ -1,43 +1,14 @@
 /* Hosts that poll their rules from this one. See membership.h. */
 #include "stats/membership.h"
 
-#include <pthread.h>
-#include <stdlib.h>
 #include <string.h>
 
-struct subscriber {
-    struct weir__heartbeat heartbeat;
-    int64_t received_ms; /* when */
-};
-
-struct weir__subscribers {
-    pthread_mutex_t lock;
-    size_t count;
-    struct subscriber list[WEIR__HOSTS_MAX];
-};
-
-struct weir__subscribers *weir__subscribers_new(void)
-{
-    struct weir__subscribers *subscribers = calloc(1, sizeof *subscribers);
-    if (subscribers)
-        pthread_mutex_init(&subscribers->lock, NULL);
-    return subscribers;
-}
-
-void weir__subscribers_free(struct weir__subscribers *subscribers)
-{
-    if (!subscribers)
-        return;
-    pthread_mutex_destroy(&subscribers->lock);
-    free(subscribers);
-}
-
 /* The host's entry, a free one, or that of the longest silent host; NULL: none. */
-static struct subscriber *place_for(struct weir__subscribers *subscribers, const char *id, int64_t now_ms)
+static struct weir__subscriber *place_for(struct weir__subscribers *subscribers, const char *id, int64_t now_ms)
 {
-    struct subscriber *oldest = NULL;
+    struct weir__subscriber *oldest = NULL;
     for (size_t i = 0; i < subscribers->count; i++) {
-        struct subscriber *one = &subscribers->list[i];
+        struct weir__subscriber *one = &subscribers->list[i];
         if (strcmp(one->heartbeat.id, id) == 0)
             return one;
         if (!oldest || one->received_ms < oldest->received_ms)
@@ -52,9 +23,9 @@ void weir__subscribers_record(struct weir__subscribers *subscribers, const struc
                               int64_t now_ms)
 {
     pthread_mutex_lock(&subscribers->lock);
-    struct subscriber *place = place_for(subscribers, heartbeat->id, now_ms);
+    struct weir__subscriber *place = place_for(subscribers, heartbeat->id, now_ms);
     if (place)
-        *place = (struct subscriber){*heartbeat, now_ms};
+        *place = (struct weir__subscriber){*heartbeat, now_ms};
     pthread_mutex_unlock(&subscribers->lock);
 }
 
@@ -66,7 +37,7 @@ static struct weir__host_status *find(const struct weir__host_list *list, const 
     return NULL;
 }
 
-static void add(struct weir__host_list *list, const struct subscriber *one, int64_t ago_ms)
+static void add(struct weir__host_list *list, const struct weir__subscriber *one, int64_t ago_ms)
 {
     struct weir__host_status *received = find(list, one->heartbeat.id);
     if (received && received->ago_ms <= ago_ms)
@@ -83,7 +54,7 @@ void weir__subscribers_append(struct weir__subscribers *subscribers, struct weir
 {
     pthread_mutex_lock(&subscribers->lock);
     for (size_t i = 0; i < subscribers->count;) {
-        const struct subscriber *one = &subscribers->list[i];
+        const struct weir__subscriber *one = &subscribers->list[i];
         int64_t ago_ms = now_ms > one->received_ms ? now_ms - one->received_ms : 0;
         if (ago_ms > WEIR__HOSTS_FORGET_MS && ago_ms > weir__heartbeat_timeout_ms(&one->heartbeat)) {
             subscribers->list[i] = subscribers->list[--subscribers->count];

@@ -1,6 +1,8 @@
 /* weir top: the loop, the keys and the terminal. See top.h. */
 #include "stats/top.h"
 #include "base/clock.h"
+#include "base/file.h"
+#include "base/signals.h"
 #include "stats/open_host.h"
 #include "stats/stats.h"
 
@@ -46,32 +48,22 @@ static void leave(void)
     (void)tcsetattr(STDIN_FILENO, TCSAFLUSH, &before);
 }
 
-static void screen_size(struct weir__top_screen *screen)
-{
-    struct winsize size = {0};
-    bool known = ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col && size.ws_row;
-    screen->width = known ? size.ws_col : WIDTH_DEFAULT;
-    screen->height = known ? size.ws_row : HEIGHT_DEFAULT;
-    screen->width = screen->width < WIDTH_MIN ? WIDTH_MIN : screen->width;
-}
-
 /* One write per frame, to avoid tearing. */
 static void draw(struct weir__top *top)
 {
     char *text = NULL;
     size_t len = 0;
-    struct weir__top_screen screen = {.to = open_memstream(&text, &len)};
-    if (!screen.to)
+    struct winsize size = {0};
+    bool known = ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col && size.ws_row;
+    int width = known ? size.ws_col : WIDTH_DEFAULT;
+    top->width = width < WIDTH_MIN ? WIDTH_MIN : width;
+    top->height = known ? size.ws_row : HEIGHT_DEFAULT;
+    top->to = open_memstream(&text, &len);
+    if (!top->to)
         return;
-    screen_size(&screen);
-    weir__top_draw(top, &screen);
-    if (fclose(screen.to) == 0)
-        for (size_t done = 0; done < len;) {
-            ssize_t put = write(STDOUT_FILENO, text + done, len - done);
-            if (put <= 0)
-                break;
-            done += (size_t)put;
-        }
+    weir__top_draw(top);
+    if (fclose(top->to) == 0)
+        (void)!weir__write_fully(STDOUT_FILENO, text, len);
     free(text);
 }
 
@@ -129,17 +121,6 @@ static bool read_keys(struct weir__top *top)
 
 /* ---- The loop ---- */
 
-/* Signals are read like keys, so that none is lost between two waits. Returns a descriptor, or -1. */
-static int open_signals(void)
-{
-    static const int numbers[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGTSTP, SIGWINCH};
-    sigset_t set;
-    sigemptyset(&set);
-    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
-        sigaddset(&set, numbers[i]);
-    return sigprocmask(SIG_BLOCK, &set, NULL) == 0 ? signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK) : -1;
-}
-
 /* False: quit. Ctrl-Z restores the terminal until SIGCONT. */
 static bool take_signals(int signals)
 {
@@ -172,7 +153,10 @@ static int live(struct weir__opened_host *host, int64_t interval_ms)
 {
     struct weir__top top = {.snapshot = &host->snapshot, .membership = &host->membership, .sort = WEIR__BY_DENIED};
     enum { KEYS, SIGNALS, INPUTS };
-    struct pollfd input[INPUTS] = {{.fd = STDIN_FILENO, .events = POLLIN}, {.fd = open_signals(), .events = POLLIN}};
+    /* Signals are read like keys, so that none is lost between two waits. */
+    const int taken[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGTSTP, SIGWINCH};
+    struct pollfd input[INPUTS] = {{.fd = STDIN_FILENO, .events = POLLIN},
+                                   {.fd = weir__signals_take(taken, sizeof taken / sizeof *taken), .events = POLLIN}};
     bool going = true;
     if (tcgetattr(STDIN_FILENO, &before) != 0 || input[SIGNALS].fd < 0 || !enter())
         return 1;
@@ -199,7 +183,6 @@ static int live(struct weir__opened_host *host, int64_t interval_ms)
 /* Takes two snapshots to compute rates, unless a history has them. */
 static int once(struct weir__opened_host *host, const struct weir__top_options *options)
 {
-    struct weir__top top = {.snapshot = &host->snapshot, .membership = &host->membership, .sort = WEIR__BY_DENIED};
     if (!host->snapshot.history.rows) {
         struct timespec wait = {options->interval_ms / 1000, options->interval_ms % 1000 * 1000000};
         weir__snapshot_save_totals(&host->snapshot);
@@ -219,9 +202,13 @@ static int once(struct weir__opened_host *host, const struct weir__top_options *
     }
     const char *columns = getenv("COLUMNS");
     long width = columns ? strtol(columns, NULL, 10) : 0;
-    struct weir__top_screen screen = {
-        .to = stdout, .width = width >= WIDTH_MIN && width <= WIDTH_MAX ? (int)width : WIDTH_DEFAULT, .plain = true};
-    weir__top_draw(&top, &screen);
+    struct weir__top top = {.snapshot = &host->snapshot,
+                            .membership = &host->membership,
+                            .sort = WEIR__BY_DENIED,
+                            .to = stdout,
+                            .width = width >= WIDTH_MIN && width <= WIDTH_MAX ? (int)width : WIDTH_DEFAULT,
+                            .plain = true};
+    weir__top_draw(&top);
     return fflush(stdout) != 0;
 }
 

@@ -1,6 +1,6 @@
 /*
- * weir top: a live view of a host in the terminal. top_view.c and top_hosts.c draw to any stream of a given width and
- * height, also for --once; top.c has keys, signals and the loop.
+ * weir top: a live view of a host in the terminal. top_view.c draws to any stream of a given width and height, also for
+ * --once; top.c has keys, signals and the loop.
  */
 #ifndef WEIR_STATS_TOP_H
 #define WEIR_STATS_TOP_H
@@ -34,37 +34,17 @@ struct weir__top {
     size_t host;         /* line of the selected host */
     size_t rules, hosts; /* out: numbers of rules and hosts */
 
+    FILE *to;          /* where it is drawn */
+    int width, height; /* height 0: unlimited */
+    bool plain;        /* without escapes */
+
     /* While it is drawn. */
-    const struct weir__top_screen *screen;
     int line; /* next line */
     struct weir__top_row *rows;
     bool sheds; /* shows the SHED column: requests were shed, or there is a load level */
 };
 
-struct weir__top_screen {
-    FILE *to;
-    int width, height; /* height 0: unlimited */
-    bool plain;        /* without escapes */
-};
-
 /* Draws the snapshot. Untrusted text is escaped to printable characters. */
-void weir__top_draw(struct weir__top *top, const struct weir__top_screen *screen);
-
-/* ---- Shared by the files that draw ---- */
-
-/* Prints one line, cut at the width; `style` is an SGR sequence or "". Lines below the screen are left out. */
-void weir__top_line(struct weir__top *top, const char *style, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
-/* "12345", "1.23M": at most six columns. */
-const char *weir__top_number(double value, char buffer[16]);
-/* The number by which rates are sorted; 0 for other orders. */
-double weir__top_value(const struct weir__rates *rates, enum weir__top_sort sort);
-/* Orders by value, largest first, then by name. */
-int weir__top_compare(double left, double right, const char *left_name, const char *right_name);
-
-/* Draws the list of hosts in `space` lines; 0: all of them. */
-void weir__top_hosts(struct weir__top *top, size_t space);
-/* Draws one line about all hosts; nothing if this host is alone. */
-void weir__top_membership(struct weir__top *top);
+void weir__top_draw(struct weir__top *top);
 
 #endif

@@ -1,4 +1,4 @@
-/* weir top: head, rules and keys. See top.h. */
+/* weir top: draws head, rules, keys and hosts. See top.h. */
 #include "stats/top.h"
 
 #include <inttypes.h>
@@ -12,6 +12,9 @@
 #define KEYS_SHOWN    20
 #define KEYS_ONCE     5
 #define HEAD_LINES    8
+#define COLUMNS_MORE  58 /* width of the other columns */
+#define NAME_MIN      10
+#define RULES_DIGITS  7
 
 /* ---- Lines ---- */
 
@@ -27,28 +30,30 @@ static void put_cut(FILE *to, const char *line, int width)
     }
 }
 
-void weir__top_line(struct weir__top *top, const char *style, const char *format, ...)
+/* Prints one line, cut at the width; `style` is an SGR sequence or "". Lines below the screen are left out. */
+__attribute__((format(printf, 3, 4))) static void draw_line(struct weir__top *top, const char *style,
+                                                            const char *format, ...)
 {
     char text[1024];
     va_list args;
-    const struct weir__top_screen *screen = top->screen;
-    if (screen->height && top->line >= screen->height)
+    if (top->height && top->line >= top->height)
         return;
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    bool styled = *style && !screen->plain;
-    if (top->line++ && !screen->plain)
-        fputs("\r\n", screen->to);
+    bool styled = *style && !top->plain;
+    if (top->line++ && !top->plain)
+        fputs("\r\n", top->to);
     if (styled)
-        fprintf(screen->to, "\033[%sm", style);
-    put_cut(screen->to, text, screen->width);
+        fprintf(top->to, "\033[%sm", style);
+    put_cut(top->to, text, top->width);
     if (styled)
-        fputs("\033[0m", screen->to);
-    fputs(screen->plain ? "\n" : "\033[K", screen->to);
+        fputs("\033[0m", top->to);
+    fputs(top->plain ? "\n" : "\033[K", top->to);
 }
 
-const char *weir__top_number(double value, char buffer[16])
+/* "12345", "1.23M": at most six columns. */
+static const char *short_number(double value, char buffer[16])
 {
     static const char units[] = " kMGT";
     int unit = 0;
@@ -63,7 +68,8 @@ const char *weir__top_number(double value, char buffer[16])
     return buffer;
 }
 
-double weir__top_value(const struct weir__rates *rates, enum weir__top_sort sort)
+/* The number by which rates are sorted; 0 for other orders. */
+static double rate_value(const struct weir__rates *rates, enum weir__top_sort sort)
 {
     double all = rates->allowed + rates->denied + rates->delayed;
     if (sort <= WEIR__BY_SHED)
@@ -71,7 +77,8 @@ double weir__top_value(const struct weir__rates *rates, enum weir__top_sort sort
     return sort == WEIR__BY_SHARE && all > 0 ? rates->denied / all : 0;
 }
 
-int weir__top_compare(double left, double right, const char *left_name, const char *right_name)
+/* Orders by value, largest first, then by name. */
+static int compare(double left, double right, const char *left_name, const char *right_name)
 {
     if (left < right || left > right)
         return left < right ? 1 : -1;
@@ -109,12 +116,12 @@ static void gather(struct weir__top *top)
     }
 }
 
-static int by_sort(const void *a, const void *b, void *context)
+static int rules_order(const void *a, const void *b, void *context)
 {
     const struct weir__top_row *left = a, *right = b;
     enum weir__top_sort sort = *(const enum weir__top_sort *)context;
-    int names = weir__top_compare(weir__top_value(&left->rates, sort), weir__top_value(&right->rates, sort),
-                                  left->rule->info.name, right->rule->info.name);
+    int names = compare(rate_value(&left->rates, sort), rate_value(&right->rates, sort), left->rule->info.name,
+                        right->rule->info.name);
     return names ? names : left->rule->info.shadow - right->rule->info.shadow;
 }
 
@@ -136,7 +143,7 @@ static void keep_chosen(struct weir__top *top)
 /* The SHED column exists only where there is a load level. */
 static int name_width(const struct weir__top *top)
 {
-    int wide = top->screen->width - (top->sheds ? 58 : 50);
+    int wide = top->width - (top->sheds ? 58 : 50);
     return wide < 16 ? 16 : wide > 60 ? 60 : wide;
 }
 
@@ -147,44 +154,42 @@ static void draw_rule(struct weir__top *top, const struct weir__top_row *row, bo
     snprintf(shown, sizeof shown, "%s%s", row->rule->info.name, row->rule->info.shadow ? " (shadow)" : "");
     weir__printable((weir_text){shown, strlen(shown)}, name,
                     (size_t)wide + 1 < sizeof name ? (size_t)wide + 1 : sizeof name);
-    const char *style = chosen                                               ? "7"
-                        : row->rule->info.shadow                             ? "2"
-                        : weir__top_value(&row->rates, WEIR__BY_SHARE) > 0.1 ? "33"
-                                                                             : "";
+    const char *style = chosen                                          ? "7"
+                        : row->rule->info.shadow                        ? "2"
+                        : rate_value(&row->rates, WEIR__BY_SHARE) > 0.1 ? "33"
+                                                                        : "";
     if (top->sheds)
-        snprintf(shed, sizeof shed, " %7s", weir__top_number(row->rates.shed, a));
-    weir__top_line(top, style, "%-*s %7s %7s%s %7s %6.1f%% %7s %6s", wide, name,
-                   weir__top_number(row->rates.allowed, a), weir__top_number(row->rates.denied, b), shed,
-                   weir__top_number(row->rates.delayed, c), 100 * weir__top_value(&row->rates, WEIR__BY_SHARE),
-                   row->sampled ? weir__top_number((double)row->keys, d) : "-",
-                   row->sampled ? weir__top_number((double)row->near, e) : "-");
+        snprintf(shed, sizeof shed, " %7s", short_number(row->rates.shed, a));
+    draw_line(top, style, "%-*s %7s %7s%s %7s %6.1f%% %7s %6s", wide, name, short_number(row->rates.allowed, a),
+              short_number(row->rates.denied, b), shed, short_number(row->rates.delayed, c),
+              100 * rate_value(&row->rates, WEIR__BY_SHARE), row->sampled ? short_number((double)row->keys, d) : "-",
+              row->sampled ? short_number((double)row->near, e) : "-");
 }
 
 static void draw_rules(struct weir__top *top)
 {
     bool known = top->rules && top->rows[0].rates.known;
-    weir__top_line(top, "1", "%-*s %7s %7s%s %7s %7s %7s %6s", name_width(top), "RULE", known ? "ALLOW/s" : "ALLOWED",
-                   known ? "DENY/s" : "DENIED",
-                   !top->sheds ? ""
-                   : known     ? "  SHED/s"
-                               : "    SHED",
-                   known ? "DELAY/s" : "DELAYED", "DENIED", "KEYS", "NEAR");
+    draw_line(top, "1", "%-*s %7s %7s%s %7s %7s %7s %6s", name_width(top), "RULE", known ? "ALLOW/s" : "ALLOWED",
+              known ? "DENY/s" : "DENIED",
+              !top->sheds ? ""
+              : known     ? "  SHED/s"
+                          : "    SHED",
+              known ? "DELAY/s" : "DELAYED", "DENIED", "KEYS", "NEAR");
     /* Keys get a third of the screen; the selected rule is always visible. */
-    size_t space = top->screen->height
-                       ? (size_t)(top->screen->height > HEAD_LINES + 9 ? (top->screen->height - HEAD_LINES) * 2 / 3 : 3)
-                       : top->rules;
+    size_t space =
+        top->height ? (size_t)(top->height > HEAD_LINES + 9 ? (top->height - HEAD_LINES) * 2 / 3 : 3) : top->rules;
     size_t first = top->chosen >= space ? top->chosen - space + 1 : 0;
     for (size_t i = first; i < top->rules && i < first + space; i++)
-        draw_rule(top, &top->rows[i], !top->screen->plain && i == top->chosen);
+        draw_rule(top, &top->rows[i], !top->plain && i == top->chosen);
     if (first + space < top->rules)
-        weir__top_line(top, "2", "... %zu more", top->rules - first - space);
+        draw_line(top, "2", "... %zu more", top->rules - first - space);
 }
 
 /* ---- Keys ---- */
 
 static int key_width(const struct weir__top *top)
 {
-    int wide = top->screen->width - 24;
+    int wide = top->width - 24;
     return wide < 20 ? 20 : wide > 100 ? 100 : wide;
 }
 
@@ -200,10 +205,10 @@ static void draw_key(struct weir__top *top, const weir_segment *segment, const s
         snprintf(text, sizeof text, "~%016" PRIx64, weir__pseudonym(segment, key->hash));
     weir__printable((weir_text){text, strlen(text)}, shown, (size_t)wide + 1);
     if (top->list == WEIR__KEYS_NEAR)
-        weir__top_line(top, "", "  %-*s %8.1f%%", wide, shown, (double)key->weight / 10);
+        draw_line(top, "", "  %-*s %8.1f%%", wide, shown, (double)key->weight / 10);
     else
-        weir__top_line(top, "", "  %-*s %9s %9s", wide, shown, weir__top_number((double)key->weight / per, a),
-                       weir__top_number((double)key->error / per, b));
+        draw_line(top, "", "  %-*s %9s %9s", wide, shown, short_number((double)key->weight / per, a),
+                  short_number((double)key->error / per, b));
 }
 
 static void draw_keys(struct weir__top *top, const struct weir__top_row *row, size_t max)
@@ -218,21 +223,128 @@ static void draw_keys(struct weir__top *top, const struct weir__top_row *row, si
     char title[128];
     snprintf(title, sizeof title, "KEYS of %s, %s", weir__printable(weir__text_of(row->rule->info.name), name, 32),
              titles[top->list]);
-    weir__top_line(top, "1", "%-*s %s", wide + 2, title,
-                   top->list == WEIR__KEYS_NEAR ? "     USED"
-                   : seconds                    ? "   COST/s        +-"
-                                                : "     COST        +-");
+    draw_line(top, "1", "%-*s %s", wide + 2, title,
+              top->list == WEIR__KEYS_NEAR ? "     USED"
+              : seconds                    ? "   COST/s        +-"
+                                           : "     COST        +-");
     if (!rule_slot) {
-        weir__top_line(top, "2", "  %s",
-                       snapshot->hot.rule_slots ? "there is no room for this rule: make hot_keys larger"
-                                                : "they are not noted; hot_keys in weir.yaml");
+        draw_line(top, "2", "  %s",
+                  snapshot->hot.rule_slots ? "there is no room for this rule: make hot_keys larger"
+                                           : "they are not noted; hot_keys in weir.yaml");
         return;
     }
     size_t count = weir__snapshot_keys(snapshot, rule_slot, top->list, keys, max < KEYS_SHOWN ? max : KEYS_SHOWN);
     for (size_t i = 0; i < count; i++)
         draw_key(top, snapshot->engine->segment, &keys[i], seconds);
     if (!count)
-        weir__top_line(top, "2", "  none");
+        draw_line(top, "2", "  none");
+}
+
+/* ---- The hosts ---- */
+
+static double host_value(const struct weir__host_status *host, enum weir__top_sort sort)
+{
+    return sort == WEIR__BY_LEVEL  ? host->heartbeat.level
+           : sort == WEIR__BY_SEEN ? (double)host->ago_ms
+                                   : rate_value(&host->heartbeat.rates, sort);
+}
+
+static int hosts_order(const void *a, const void *b, void *context)
+{
+    const struct weir__host_status *left = *(const struct weir__host_status *const *)a;
+    const struct weir__host_status *right = *(const struct weir__host_status *const *)b;
+    enum weir__top_sort sort = *(const enum weir__top_sort *)context;
+    int names = compare(host_value(left, sort), host_value(right, sort), left->heartbeat.name, right->heartbeat.name);
+    return names ? names : strcmp(left->heartbeat.id, right->heartbeat.id);
+}
+
+/* "0s", "45s", "3m": four columns. */
+static const char *ago(int64_t ms, char buffer[8])
+{
+    int64_t seconds = ms / 1000;
+    if (seconds < 100)
+        snprintf(buffer, 8, "%ds", (int)seconds);
+    else
+        snprintf(buffer, 8, "%dm", (int)(seconds / 60 < 999 ? seconds / 60 : 999));
+    return buffer;
+}
+
+static const char *store_word(enum weir__host_store store)
+{
+    return store == WEIR__HOST_STORE_UNKNOWN       ? "?"
+           : store == WEIR__HOST_STORE_UNAVAILABLE ? "DOWN"
+                                                   : weir__host_store_names[store];
+}
+
+static void draw_host(struct weir__top *top, const struct weir__host_status *host, bool chosen, int wide)
+{
+    const struct weir__heartbeat *heartbeat = &host->heartbeat;
+    const struct weir__rates *rates = &heartbeat->rates;
+    char name[96], version[32], received[8], level[8] = "-", rules[WEIR__HOST_ID + 2] = "-", text[80];
+    char a[16], b[16], c[16], d[16];
+    bool here = host->via == WEIR__HOST_SELF;
+    weir__printable((weir_text){heartbeat->name, strlen(heartbeat->name)}, text, (size_t)wide + 1 - (here ? 2 : 0));
+    snprintf(name, sizeof name, "%s%s", text, here ? " *" : "");
+    weir__printable((weir_text){heartbeat->version, strlen(heartbeat->version)}, version, sizeof version);
+    if (heartbeat->level >= 0)
+        snprintf(level, sizeof level, "%.0f", heartbeat->level);
+    if (heartbeat->rules)
+        snprintf(rules, sizeof rules, "%0*" PRIx64 "%s", RULES_DIGITS, heartbeat->rules >> (64 - 4 * RULES_DIGITS),
+                 host->differs ? "!" : "");
+    bool bad = host->silent || heartbeat->store == WEIR__HOST_STORE_UNAVAILABLE;
+    bool odd = host->differs || rate_value(rates, WEIR__BY_SHARE) > 0.1;
+    const char *style = chosen ? "7" : bad ? "31" : odd ? "33" : "";
+    draw_line(top, style, "%-*s %4s %6s %6s %6s %6s %3s %5s %-8s %s", wide, name, ago(host->ago_ms, received),
+              rates->known ? short_number(rates->allowed, a) : "-", rates->known ? short_number(rates->denied, b) : "-",
+              rates->known ? short_number(rates->shed, c) : "-", rates->known ? short_number(rates->delayed, d) : "-",
+              level, host->silent ? "GONE?" : store_word(heartbeat->store), rules, version);
+}
+
+/* Draws the list of hosts in `space` lines; 0: all of them. */
+static void draw_hosts(struct weir__top *top, size_t space)
+{
+    const struct weir__membership *membership = top->membership;
+    int wide = top->width - COLUMNS_MORE;
+    wide = wide < NAME_MIN ? NAME_MIN : wide > WEIR__HEARTBEAT_NAME_MAX ? WEIR__HEARTBEAT_NAME_MAX : wide;
+    const struct weir__host_status **hosts = calloc(membership->count + 1, sizeof(void *));
+    draw_line(top, "1", "%-*s %4s %6s %6s %6s %6s %3s %5s %-8s %s", wide, "HOST", "SEEN", "ALLOW", "DENY", "SHED",
+              "DELAY", "LVL", "STORE", "RULES", "WEIR");
+    top->hosts = hosts ? membership->count : 0;
+    for (size_t i = 0; i < top->hosts; i++)
+        hosts[i] = &membership->hosts[i];
+    if (top->hosts)
+        qsort_r(hosts, top->hosts, sizeof(void *), hosts_order, &top->sort);
+    if (top->host >= top->hosts)
+        top->host = top->hosts ? top->hosts - 1 : 0;
+    size_t show = space ? space : membership->count, first = space && top->host >= space ? top->host - space + 1 : 0;
+    for (size_t i = first; i < top->hosts && i < first + show; i++)
+        draw_host(top, hosts[i], !top->plain && i == top->host, wide);
+    int64_t more =
+        (int64_t)(first + show < membership->count ? membership->count - first - show : 0) + membership->left_out;
+    if (more)
+        draw_line(top, "2", "... %" PRId64 " more", more);
+    free(hosts);
+}
+
+/* Draws one line about all hosts; nothing if this host is alone. */
+static void draw_membership(struct weir__top *top)
+{
+    const struct weir__membership *membership = top->membership;
+    char why[WEIR__HOSTS_WHY], silent[32] = "", differ[48] = "";
+    bool unavailable = membership->store == WEIR__HOST_STORE_UNAVAILABLE;
+    if (membership->count + (size_t)membership->left_out < 2 && !unavailable)
+        return;
+    if (membership->silent)
+        snprintf(silent, sizeof silent, ", %zu SILENT", membership->silent);
+    if (membership->differ)
+        snprintf(differ, sizeof differ, ", other rules on %zu", membership->differ);
+    weir__printable((weir_text){membership->why, strlen(membership->why)}, why, sizeof why);
+    draw_line(top,
+              unavailable || membership->silent ? "31"
+              : membership->differ              ? "33"
+                                                : "",
+              "hosts    %zu running%s%s%s%s", membership->count - membership->silent, silent, differ,
+              unavailable ? "; the store is DOWN: " : "", unavailable ? why : "");
 }
 
 /* ---- The head ---- */
@@ -244,19 +356,18 @@ static void draw_store(struct weir__top *top)
     weir_ledger_stats s;
     if (!weir__snapshot_has_ledger(snapshot)) { /* no rule is eventual */
         enum weir__host_store store = top->membership->store;
-        weir__top_line(top, store == WEIR__HOST_STORE_UNAVAILABLE ? "31" : "", "store    %s; history: %s",
-                       store == WEIR__HOST_STORE_NONE          ? "none"
-                       : store == WEIR__HOST_STORE_UP          ? "up"
-                       : store == WEIR__HOST_STORE_UNAVAILABLE ? "DOWN"
-                                                               : "not seen: no agent runs",
-                       snapshot->history.rows ? "by the agent" : "none, so rates are from two looks");
+        draw_line(top, store == WEIR__HOST_STORE_UNAVAILABLE ? "31" : "", "store    %s; history: %s",
+                  store == WEIR__HOST_STORE_NONE          ? "none"
+                  : store == WEIR__HOST_STORE_UP          ? "up"
+                  : store == WEIR__HOST_STORE_UNAVAILABLE ? "DOWN"
+                                                          : "not seen: no agent runs",
+                  snapshot->history.rows ? "by the agent" : "none, so rates are from two looks");
         return;
     }
     weir__delta_ledger_stats(&snapshot->deltas, &s);
-    weir__top_line(top, s.store == WEIR_STORE_DOWN || !s.agent ? "31" : "",
-                   "store    %s, agent %s, lag %.2f s, %" PRIu64 " requests, %" PRIu64 " failed, %" PRIu64 " keys",
-                   states[s.store], s.agent ? "running" : "GONE", (double)s.lag_ns / 1e9, s.requests, s.failures,
-                   s.used);
+    draw_line(top, s.store == WEIR_STORE_DOWN || !s.agent ? "31" : "",
+              "store    %s, agent %s, lag %.2f s, %" PRIu64 " requests, %" PRIu64 " failed, %" PRIu64 " keys",
+              states[s.store], s.agent ? "running" : "GONE", (double)s.lag_ns / 1e9, s.requests, s.failures, s.used);
 }
 
 /* One line of at most 80 columns; none without a load level. */
@@ -270,7 +381,7 @@ static void draw_load(struct weir__top *top)
     if (!top->snapshot->load)
         return;
     if (!known) {
-        weir__top_line(top, "31", "level    the agent says nothing: limits are as they are written");
+        draw_line(top, "31", "level    the agent says nothing: limits are as they are written");
         return;
     }
     /* The two highest signals explain the level. */
@@ -288,9 +399,9 @@ static void draw_load(struct weir__top *top)
     uint32_t shares = view.shed[1] + view.shed[2] + view.shed[3];
     if (shares)
         snprintf(shed, sizeof shed, ", sheds %s", view.shed[1] ? "high" : view.shed[2] ? "normal" : "low");
-    weir__top_line(top, view.throttle < WEIR__LOAD_FULL || shares ? "33" : "",
-                   "level    %u of 100 (%s), limits %u %%, %" PRIu64 " in flight%s", view.level / 10, signals,
-                   view.throttle / 10, sums.in_flight, shed);
+    draw_line(top, view.throttle < WEIR__LOAD_FULL || shares ? "33" : "",
+              "level    %u of 100 (%s), limits %u %%, %" PRIu64 " in flight%s", view.level / 10, signals,
+              view.throttle / 10, sums.in_flight, shed);
 }
 
 static void draw_head(struct weir__top *top)
@@ -313,22 +424,21 @@ static void draw_head(struct weir__top *top)
             weir__rates_add(&all, &top->rows[i].rates);
     (void)!weir_stats_read(snapshot->engine->segment, &stats);
     (void)!weir_segment_sample(snapshot->engine->segment, snapshot->now, SAMPLED_SLOTS, &looked, &live);
-    weir__top_line(top, "1", "weir %s on %s   %s   load %.2f %.2f %.2f%s", weir_version(), host, clock, load[0],
-                   load[1], load[2], top->paused ? "   PAUSED" : "");
+    draw_line(top, "1", "weir %s on %s   %s   load %.2f %.2f %.2f%s", weir_version(), host, clock, load[0], load[1],
+              load[2], top->paused ? "   PAUSED" : "");
     if (top->sheds)
-        snprintf(shed, sizeof shed, ", shed %s", weir__top_number(all.shed, d));
-    weir__top_line(top, "", "under rules%s: allowed %s, denied %s (%.1f %%)%s, delayed %s",
-                   all.known ? " a second" : " so far", weir__top_number(all.allowed, a),
-                   weir__top_number(all.denied, b), 100 * weir__top_value(&all, WEIR__BY_SHARE), shed,
-                   weir__top_number(all.delayed, c));
-    weir__top_line(top, stats.evicted_live ? "33" : "",
-                   "segment  %.1f MiB, %.1f %% full, %" PRIu64 " keys evicted too early%s",
-                   (double)stats.bytes / (1 << 20), looked ? 100.0 * (double)live / (double)looked : 0,
-                   stats.evicted_live, weir_segment_lost(snapshot->engine->segment) ? ", FILE LOST" : "");
+        snprintf(shed, sizeof shed, ", shed %s", short_number(all.shed, d));
+    draw_line(top, "", "under rules%s: allowed %s, denied %s (%.1f %%)%s, delayed %s",
+              all.known ? " a second" : " so far", short_number(all.allowed, a), short_number(all.denied, b),
+              100 * rate_value(&all, WEIR__BY_SHARE), shed, short_number(all.delayed, c));
+    draw_line(top, stats.evicted_live ? "33" : "",
+              "segment  %.1f MiB, %.1f %% full, %" PRIu64 " keys evicted too early%s", (double)stats.bytes / (1 << 20),
+              looked ? 100.0 * (double)live / (double)looked : 0, stats.evicted_live,
+              weir_segment_lost(snapshot->engine->segment) ? ", FILE LOST" : "");
     draw_store(top);
     draw_load(top);
-    weir__top_membership(top);
-    weir__top_line(top, "", "%s", "");
+    draw_membership(top);
+    draw_line(top, "", "%s", "");
 }
 
 static void draw_rules_and_keys(struct weir__top *top)
@@ -336,8 +446,8 @@ static void draw_rules_and_keys(struct weir__top *top)
     draw_rules(top);
     if (!top->rules)
         return;
-    int left = top->screen->height - top->line - 3;
-    weir__top_line(top, "", "%s", "");
+    int left = top->height - top->line - 3;
+    draw_line(top, "", "%s", "");
     draw_keys(top, &top->rows[top->chosen], left > 1 ? (size_t)left - 1 : 1);
 }
 
@@ -347,44 +457,42 @@ static void draw_plain(struct weir__top *top)
     draw_rules(top);
     for (size_t i = 0; i < top->rules; i++)
         if (top->rows[i].sampled && top->rows[i].keys) {
-            weir__top_line(top, "", "%s", "");
+            draw_line(top, "", "%s", "");
             draw_keys(top, &top->rows[i], KEYS_ONCE);
         }
-    weir__top_line(top, "", "%s", "");
-    weir__top_hosts(top, 0);
+    draw_line(top, "", "%s", "");
+    draw_hosts(top, 0);
 }
 
 static void draw_page(struct weir__top *top)
 {
-    const struct weir__top_screen *screen = top->screen;
     bool hosts = top->page == WEIR__TOP_HOSTS;
-    int left = screen->height - top->line - 3;
+    int left = top->height - top->line - 3;
     if (hosts)
-        weir__top_hosts(top, left > 1 ? (size_t)left : 1);
+        draw_hosts(top, left > 1 ? (size_t)left : 1);
     else
         draw_rules_and_keys(top);
-    fputs("\033[J", screen->to);
-    fprintf(screen->to, "\033[%d;1H\033[7m", screen->height);
-    put_cut(screen->to,
+    fputs("\033[J", top->to);
+    fprintf(top->to, "\033[%d;1H\033[7m", top->height);
+    put_cut(top->to,
             hosts ? "q quit o rules j/k host  sort: n name a allow d deny e shed y delay l lvl t seen"
                   : "q quit o hosts j/k rule h keys  sort: n name a allow d deny e shed y delay s %",
-            screen->width);
-    fputs("\033[0m\033[K", screen->to);
+            top->width);
+    fputs("\033[0m\033[K", top->to);
 }
 
-void weir__top_draw(struct weir__top *top, const struct weir__top_screen *screen)
+void weir__top_draw(struct weir__top *top)
 {
-    top->screen = screen;
     top->line = 0;
     top->sheds = top->snapshot->load != NULL;
     gather(top);
     if (top->rules)
-        qsort_r(top->rows, top->rules, sizeof *top->rows, by_sort, &top->sort);
+        qsort_r(top->rows, top->rules, sizeof *top->rows, rules_order, &top->sort);
     keep_chosen(top);
-    if (!screen->plain)
-        fputs("\033[H", screen->to);
+    if (!top->plain)
+        fputs("\033[H", top->to);
     draw_head(top);
-    if (screen->plain)
+    if (top->plain)
         draw_plain(top);
     else
         draw_page(top);

@@ -18,7 +18,7 @@
 #include <unistd.h>
 
 #define LOCK_MS      5000   /* wait for the previous agent to release the ledger */
-#define WATCH_US     500000 /* between two checks for changes of configuration and rules */
+#define WATCH_US     500000 /* between two heartbeats at most, and checks for changes of the rules */
 #define LOG_AGAIN_MS 60000  /* between two warnings */
 
 struct exchanger {
@@ -31,7 +31,6 @@ struct exchanger {
     struct weir__sync *sync; /* NULL: no eventual rule */
     int lock;
     uint64_t full, full_logged_ms;
-    int64_t watched_us; /* last check */
     struct weir__sidecar_log sidecar_log;
 };
 
@@ -84,7 +83,6 @@ static bool lock_ledger(struct exchanger *x)
     return x->lock >= 0;
 }
 
-/* So that the next try does not find its own lock. */
 static void unlock_ledger(struct exchanger *x)
 {
     if (x->lock >= 0)
@@ -98,10 +96,6 @@ static bool begin(struct exchanger *x)
     weir_ledger_stats unused;
     if (x->sync || weir_ledger_stats_read(x->engine, &unused) != 0)
         return true;
-    if (!lock_ledger(x)) {
-        unlock_ledger(x);
-        return false;
-    }
     struct weir__sync_options options = {.engine = x->engine,
                                          .naming = {x->store.prefix, x->store.hash_keys},
                                          .interval_ms = (uint64_t)x->store.sync_interval_us / 1000,
@@ -109,11 +103,12 @@ static bool begin(struct exchanger *x)
                                          .cluster = x->store.kind == WEIR__CLUSTER,
                                          .send_request = send_request,
                                          .send_context = x->client};
-    x->sync = weir__sync_new(&options);
-    if (!x->sync) {
+    bool locked = lock_ledger(x);
+    x->sync = locked ? weir__sync_new(&options) : NULL;
+    if (locked && !x->sync)
         weir__logf(x->log, WEIR__LOG_ERROR, "%s", weir_strerror(WEIR_ENOMEM));
-        unlock_ledger(x);
-    }
+    if (!x->sync)
+        unlock_ledger(x); /* so that the next try does not find its own lock */
     return x->sync != NULL;
 }
 
@@ -150,7 +145,7 @@ static void close_all(struct exchanger *x)
 /* Logs, at most once a minute, that the ledger has no free entry. */
 static void log_full(struct exchanger *x)
 {
-    uint64_t full = weir__load64(&x->engine->deltas->ledger.header->full), now = weir__coarse_ms();
+    uint64_t full = weir__load64(&x->engine->deltas.ledger.header->full), now = weir__coarse_ms();
     if (full == x->full || (x->full_logged_ms && now - x->full_logged_ms < LOG_AGAIN_MS))
         return;
     weir__logf(x->log, WEIR__LOG_WARNING,
@@ -168,27 +163,27 @@ static int exchange(struct exchanger *x, unsigned slices)
     weir__watch(x->engine);
     if (!begin(x))
         return WEIR_ESYS;
-    if (!x->sync || weir__load32(&x->engine->deltas->mapped.lost)) /* a truncated ledger has nothing to exchange */
+    if (!x->sync || weir__load32(&x->engine->deltas.mapped.lost)) /* a truncated ledger has nothing to exchange */
         return 0;
     int error = slices ? weir__sync_step(x->sync, slices) : weir__sync_round(x->sync);
     weir__blocking_client_stats(x->client, &stats);
-    weir__sync_bytes(x->sync, stats.bytes_out, stats.bytes_in);
+    weir__store64(&x->engine->deltas.ledger.header->bytes_out, stats.bytes_out);
+    weir__store64(&x->engine->deltas.ledger.header->bytes_in, stats.bytes_in);
     log_full(x);
     return error;
 }
 
-/* The signal action that arrived until `when`; stop has priority. */
-static enum weir__signal_action wait_until(int signals, int64_t when)
+/* Waits until `when`. True: a signal stops the thread. */
+static bool is_stopped_until(int signals, int64_t when)
 {
     int64_t left = when - weir__monotonic_us();
     struct timespec most = {left > 0 ? left / 1000000 : 0, left > 0 ? left % 1000000 * 1000 : 0};
     struct pollfd wait = {.fd = signals, .events = POLLIN};
-    enum weir__signal_action came = WEIR__ACTION_NONE;
-    if (ppoll(&wait, 1, &most, NULL) <= 0)
-        return came;
-    for (enum weir__signal_action next; (next = weir__signal_next(signals)) != WEIR__ACTION_NONE;)
-        came = came == WEIR__ACTION_STOP ? came : next;
-    return came;
+    bool stopped = false;
+    if (ppoll(&wait, 1, &most, NULL) > 0)
+        for (enum weir__signal_action next; (next = weir__signal_next(signals)) != WEIR__ACTION_NONE;)
+            stopped |= next == WEIR__ACTION_STOP;
+    return stopped;
 }
 
 /* Advances *due to the next step; returns how many slices it has. */
@@ -212,52 +207,35 @@ static unsigned plan(const struct exchanger *x, int64_t *due, int64_t now)
  * Waits until `due`, updating the heartbeat: the data plane takes an agent without one for dead. False: the thread must
  * end.
  */
-static bool wait_for_due(struct exchanger *x, int signals, const struct weir__exchange_watch *watch, int64_t due,
-                         enum weir__exchange_end *end)
+static bool wait_for_due(struct exchanger *x, int signals, int64_t due)
 {
     for (;;) {
         int64_t now = weir__monotonic_us();
-        enum weir__signal_action came = wait_until(signals, due < now + WATCH_US ? due : now + WATCH_US);
-        *end = came == WEIR__ACTION_STOP ? WEIR__EXCHANGE_STOPPED : WEIR__EXCHANGE_CHANGED;
-        if (came == WEIR__ACTION_STOP)
+        if (is_stopped_until(signals, due < now + WATCH_US ? due : now + WATCH_US))
             return false;
-        if (watch && (came == WEIR__ACTION_RELOAD || now - x->watched_us >= WATCH_US)) {
-            x->watched_us = now;
-            if (watch->changed(watch->context, came == WEIR__ACTION_RELOAD))
-                return false;
-        }
         if (weir__monotonic_us() >= due)
             return true;
         weir__watch(x->engine);
-        if (begin(x) && x->sync && !weir__load32(&x->engine->deltas->mapped.lost))
+        if (begin(x) && x->sync && !weir__load32(&x->engine->deltas.mapped.lost))
             weir__sync_beat(x->sync);
     }
 }
 
-static enum weir__exchange_end loop(struct exchanger *x, int signals, const struct weir__exchange_watch *watch)
-{
-    enum weir__exchange_end end;
-    int64_t due = weir__monotonic_us();
-    unsigned slices = 1;
-    x->watched_us = due;
-    do {
-        (void)!exchange(x, slices); /* failures are logged when the state changes */
-        slices = plan(x, &due, weir__monotonic_us());
-    } while (wait_for_due(x, signals, watch, due, &end));
-    if (end == WEIR__EXCHANGE_STOPPED)
-        (void)!exchange(x, 0); /* what remains is left for the next agent */
-    return end;
-}
-
-enum weir__exchange_end weir__exchange_run(const struct weir__config *config, const struct weir__logger *log,
-                                           int signals, const struct weir__exchange_watch *watch)
+bool weir__exchange_run(const struct weir__config *config, const struct weir__logger *log, int signals)
 {
     struct exchanger x = {.config = config, .log = log, .lock = -1};
-    enum weir__exchange_end end = WEIR__EXCHANGE_FAILED;
-    if (open_all(&x))
-        end = loop(&x, signals, watch);
+    int64_t due = weir__monotonic_us();
+    unsigned slices = 1;
+    bool good = open_all(&x);
+    if (good) {
+        do {
+            (void)!exchange(&x, slices); /* failures are logged when the state changes */
+            slices = plan(&x, &due, weir__monotonic_us());
+        } while (wait_for_due(&x, signals, due));
+        (void)!exchange(&x, 0); /* what remains is left for the next agent */
+    }
     close_all(&x);
-    return end;
+    return good;
 }
 
 int weir__exchange_once(const struct weir__config *config, const struct weir__logger *log)
@@ -306,9 +284,10 @@ int weir__agent_engine_open(const struct weir__config *config, weir_options opti
                                              .size = (uint64_t)config->segment_bytes,
                                              /* no REBUILD: nginx may have a damaged segment mapped */
                                              .flags = WEIR_OPEN_CREATE | WEIR_OPEN_TRUSTED};
+    options.flags |= WEIR__SKIP_MAPS;
     options.rules_path = config->rules_path;
     options.rules_text = config->rules_path ? NULL : config->rules_text.data;
-    options.default_consistency = weir__store_consistency(&config->store);
+    options.default_consistency = config->store.consistency;
     options.ledger = options.store ? ledger : NULL;
     options.diagnose = log_sidecar;
     options.diagnose_context = to;

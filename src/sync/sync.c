@@ -7,7 +7,7 @@
 #include <time.h>
 
 #define TIMEOUT_FACTOR_MAX 8     /* of the configured timeout, for a batch that was late before */
-#define NOTES_MIN          64    /* entries of a batch at least: one run of the script */
+#define BATCH_FLOOR        64    /* entries: a batch limit is not halved below this, one run of the script */
 #define LATE_ROUNDS        4     /* without a reply, after which deltas are sent with their age */
 #define DOWN_AFTER         3     /* failed rounds in a row, and the ledger's state is DOWN */
 #define PING_MS            1000  /* without an exchange: the store is pinged */
@@ -38,13 +38,14 @@ void weir__sync_schedule_all(struct weir__sync *sync)
     for (uint64_t i = 0; i < sync->ledger->entries; i++)
         if (weir__load64(&sync->ledger->cell[i].lo)) {
             weir__sync_schedule(sync, i, 1);
-            sync->tracked[i].repolls = WEIR__SYNC_REPOLLS; /* other hosts may do so, too, one after the other */
+            sync->tracked[i].repolls =
+                WEIR__SYNC_REPOLLS; /* other hosts may send theirs again as well, each at its own time */
         }
 }
 
 struct weir__sync *weir__sync_new(const struct weir__sync_options *options)
 {
-    if (!options->engine->deltas)
+    if (!options->engine->deltas.ledger.entries)
         return NULL;
     struct weir__sync *sync = calloc(1, sizeof *sync);
     if (!sync)
@@ -57,7 +58,7 @@ struct weir__sync *weir__sync_new(const struct weir__sync_options *options)
     sync->slices = 1;
     sync->begun_ms = weir__coarse_ms();
     sync->segment = options->engine->segment;
-    sync->ledger = &options->engine->deltas->ledger;
+    sync->ledger = &options->engine->deltas.ledger;
     sync->tracked = calloc(sync->ledger->entries, sizeof *sync->tracked);
     sync->scheduled = calloc(sync->ledger->entries / 64, sizeof *sync->scheduled);
     sync->ops = calloc(WEIR__LEDGER_BATCH_MAX, sizeof *sync->ops);
@@ -107,12 +108,6 @@ void weir__sync_beat(struct weir__sync *sync)
     weir__store64(&sync->ledger->header->heartbeat_ms, weir__coarse_ms());
 }
 
-void weir__sync_bytes(struct weir__sync *sync, uint64_t out, uint64_t in)
-{
-    weir__store64(&sync->ledger->header->bytes_out, out);
-    weir__store64(&sync->ledger->header->bytes_in, in);
-}
-
 static void publish_state(struct weir__sync *sync, int error)
 {
     struct weir__ledger_header *header = sync->ledger->header;
@@ -158,7 +153,7 @@ static void learn(struct weir__sync *sync, int error, int64_t took_us)
     if (error == WEIR_ESTORESLOW) {
         sync->timeout_us =
             sync->timeout_us < TIMEOUT_FACTOR_MAX * configured_us ? 2 * sync->timeout_us : sync->timeout_us;
-        sync->batch_max = sync->batch_max > NOTES_MIN ? sync->batch_max / 2 : sync->batch_max;
+        sync->batch_max = sync->batch_max > BATCH_FLOOR ? sync->batch_max / 2 : sync->batch_max;
     } else if (!error) {
         sync->timeout_us = configured_us;
         sync->batch_max = took_us < configured_us / 4 && sync->batch_max < WEIR__LEDGER_BATCH_MAX ? 2 * sync->batch_max

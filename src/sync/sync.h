@@ -71,32 +71,15 @@ int weir__sync_step(struct weir__sync *sync, unsigned count);
 unsigned weir__sync_slices(const struct weir__sync *sync);
 /* Updates the agent's heartbeat for the data plane; rounds do so, too. */
 void weir__sync_beat(struct weir__sync *sync);
-/* Publishes the bytes sent and received so far. */
-void weir__sync_bytes(struct weir__sync *sync, uint64_t out, uint64_t in);
 
 /* ---- The sync thread (exchange.c): rounds at each sync interval, from weir.yaml until stopped ---- */
 
 struct weir__config;
 struct weir__logger;
 
-enum weir__exchange_end {
-    WEIR__EXCHANGE_FAILED, /* failed to start, which was logged */
-    WEIR__EXCHANGE_STOPPED,
-    WEIR__EXCHANGE_CHANGED
-};
-
-/* Checks whether the thread must restart: called twice a second, and after a SIGHUP with `requested`. */
-struct weir__exchange_watch {
-    bool (*changed)(void *context, bool requested);
-    void *context;
-};
-
-/*
- * Runs until `signals` (weir__signals_open) brings a stop, after a last round, or until `watch` (or NULL) reports a
- * change.
- */
-enum weir__exchange_end weir__exchange_run(const struct weir__config *config, const struct weir__logger *log,
-                                           int signals, const struct weir__exchange_watch *watch);
+/* Runs until `signals` (weir__signals_open) brings a stop, and then a last round. False: it failed to start, which was
+ * logged. */
+bool weir__exchange_run(const struct weir__config *config, const struct weir__logger *log, int signals);
 /* Runs one round. 0, or an error, which was logged. */
 int weir__exchange_once(const struct weir__config *config, const struct weir__logger *log);
 

@@ -62,16 +62,11 @@ static inline uint64_t weir__alternate_bucket(uint64_t tag, uint64_t at, uint64_
     return sum >= at ? sum - at : sum + buckets - at;
 }
 
-/* The hash with a valid tag in its lower bits; the upper bits are unchanged. */
-static inline uint64_t weir__with_tag(uint64_t hash)
-{
-    return hash & (WEIR__TAG_MASK - 1) ? hash : hash | 2; /* 0 is empty; 1, its sibling, is unused */
-}
-
 /* The upper bits of the key's hash choose the primary bucket, the lower bits are the tag. */
 static inline void weir__locate_primary(const struct weir__table *table, uint64_t hash, struct weir__key_location *w)
 {
-    w->tag = weir__with_tag(hash) & WEIR__TAG_MASK;
+    /* A tag of 0 is an empty slot; 1, its sibling, is unused. */
+    w->tag = (hash & (WEIR__TAG_MASK - 1) ? hash : hash | 2) & WEIR__TAG_MASK;
     w->primary = weir__scale(hash, table->buckets);
 }
 

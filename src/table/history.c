@@ -8,33 +8,17 @@ size_t weir__history_bytes(uint32_t rows)
     return sizeof(struct weir__history_header) + rows * sizeof(struct weir__history_row);
 }
 
-static size_t rows_in(size_t bytes)
-{
-    return bytes < weir__history_bytes(1)
-               ? 0
-               : (bytes - sizeof(struct weir__history_header)) / sizeof(struct weir__history_row);
-}
-
-bool weir__history_make(void *memory, size_t bytes)
-{
-    struct weir__history_header *header = memory;
-    size_t rows = rows_in(bytes);
-    if (!rows)
-        return false;
-    *header = (struct weir__history_header){
-        .layout = WEIR__HISTORY_LAYOUT, .rows = rows > UINT32_MAX ? UINT32_MAX : (uint32_t)rows, .bytes = bytes};
-    weir__store64(&header->magic, WEIR__HISTORY_MAGIC);
-    return true;
-}
+const struct weir__row_format weir__history_format = {.magic = UINT64_C(0x0a545349485245f7),
+                                                      .layout = 3,
+                                                      .rows_min = 1,
+                                                      .header_bytes = sizeof(struct weir__history_header),
+                                                      .row_bytes = sizeof(struct weir__history_row)};
 
 bool weir__history_attach(void *memory, size_t bytes, struct weir__history *history)
 {
     struct weir__history_header *header = memory;
-    if (!rows_in(bytes))
-        return false;
-    uint32_t rows = weir__load32(&header->rows); /* once: another process may change it after the check */
-    if (weir__load64(&header->magic) != WEIR__HISTORY_MAGIC || header->layout != WEIR__HISTORY_LAYOUT ||
-        header->bytes != bytes || !rows || rows > rows_in(bytes))
+    uint32_t rows = weir__row_file_rows(memory, bytes, &weir__history_format);
+    if (!rows)
         return false;
     *history =
         (struct weir__history){.header = header, .row = (struct weir__history_row *)(void *)(header + 1), .rows = rows};

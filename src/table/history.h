@@ -7,11 +7,10 @@
 #define WEIR_TABLE_HISTORY_H
 
 #include "table/layout.h"
+#include "table/row_file.h"
 
 #include <stddef.h>
 
-#define WEIR__HISTORY_LAYOUT  3
-#define WEIR__HISTORY_MAGIC   UINT64_C(0x0a545349485245f7)
 #define WEIR__HISTORY_SECONDS 3600
 #define WEIR__HISTORY_HOURS   192
 
@@ -40,10 +39,7 @@ struct weir__history_row {
 };
 
 struct weir__history_header {
-    uint64_t magic;
-    uint32_t layout;
-    uint32_t rows;
-    uint64_t bytes;
+    struct weir__row_header file;
     uint64_t last; /* the newest complete second; 0: none */
     uint64_t pad[4];
 };
@@ -55,8 +51,7 @@ struct weir__history {
 };
 
 size_t weir__history_bytes(uint32_t rows);
-/* Formats zeroed memory. False: not even one row fits. */
-bool weir__history_make(void *memory, size_t bytes);
+extern const struct weir__row_format weir__history_format;
 bool weir__history_attach(void *memory, size_t bytes, struct weir__history *history);
 
 /*

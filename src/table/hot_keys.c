@@ -15,27 +15,17 @@ size_t weir__hot_bytes(uint32_t rule_slots)
     return sizeof(struct weir__hot_header) + rule_slots * sizeof(struct weir__hot_rule);
 }
 
-bool weir__hot_make(void *memory, size_t bytes)
-{
-    struct weir__hot_header *header = memory;
-    if (bytes < weir__hot_bytes(1))
-        return false;
-    size_t rule_slots = (bytes - sizeof *header) / sizeof(struct weir__hot_rule);
-    *header = (struct weir__hot_header){.layout = WEIR__HOT_LAYOUT,
-                                        .rule_slots = rule_slots > UINT32_MAX ? UINT32_MAX : (uint32_t)rule_slots,
-                                        .bytes = bytes};
-    weir__store64(&header->magic, WEIR__HOT_MAGIC);
-    return true;
-}
+const struct weir__row_format weir__hot_format = {.magic = UINT64_C(0x0a544f48524945f7),
+                                                  .layout = 1,
+                                                  .rows_min = 1,
+                                                  .header_bytes = sizeof(struct weir__hot_header),
+                                                  .row_bytes = sizeof(struct weir__hot_rule)};
 
 bool weir__hot_attach(void *memory, size_t bytes, struct weir__hot *hot)
 {
     struct weir__hot_header *header = memory;
-    if (bytes < weir__hot_bytes(1))
-        return false;
-    uint32_t rule_slots = weir__load32(&header->rule_slots); /* once: another process may change it after the check */
-    if (weir__load64(&header->magic) != WEIR__HOT_MAGIC || header->layout != WEIR__HOT_LAYOUT ||
-        header->bytes != bytes || !rule_slots || rule_slots > (bytes - sizeof *header) / sizeof(struct weir__hot_rule))
+    uint32_t rule_slots = weir__row_file_rows(memory, bytes, &weir__hot_format);
+    if (!rule_slots)
         return false;
     *hot = (struct weir__hot){
         .header = header, .rule_slot = (struct weir__hot_rule *)(void *)(header + 1), .rule_slots = rule_slots};
@@ -132,12 +122,9 @@ struct weir__hot_rule *weir__hot_find(const struct weir__hot *hot, uint64_t rule
 {
     struct weir__hot_rule *empty = NULL, *rule_slot = NULL;
     if (rule && rule != WEIR__HOT_CLEARING) {
-        rule_slot = probe(hot, rule, &empty);
-        while (!rule_slot && empty) { /* each iteration has one free slot fewer */
+        while (!(rule_slot = probe(hot, rule, &empty)) && empty) /* each iteration has one free slot fewer */
             if (claim(empty, rule, minute))
                 return empty;
-            rule_slot = probe(hot, rule, &empty);
-        }
         struct weir__hot_rule *idle = rule_slot ? NULL : idlest(hot, rule, minute);
         if (idle && claim(idle, rule, minute))
             return idle;

@@ -17,11 +17,10 @@
 #define WEIR_TABLE_HOT_KEYS_H
 
 #include "base/atomic.h"
+#include "table/row_file.h"
 
 #include <stddef.h>
 
-#define WEIR__HOT_LAYOUT      1
-#define WEIR__HOT_MAGIC       UINT64_C(0x0a544f48524945f7)
 #define WEIR__HOT_COUNTERS    2048       /* counters of a sketch; a power of two */
 #define WEIR__HOT_TEXTS       128        /* texts of the heaviest keys; a power of two */
 #define WEIR__HOT_NEAR        64         /* keys near their limit; a power of two */
@@ -61,10 +60,7 @@ struct weir__hot_rule {
 };
 
 struct weir__hot_header {
-    uint64_t magic;
-    uint32_t layout;
-    uint32_t rule_slots;
-    uint64_t bytes;
+    struct weir__row_header file;
     uint64_t without; /* times a rule found no free slot */
     uint64_t seconds; /* seconds that the weights cover: incremented each second, halved with the weights; 0: no agent
                          runs */
@@ -80,8 +76,7 @@ struct weir__hot {
 
 /* Bytes of a file with so many rule slots. */
 size_t weir__hot_bytes(uint32_t rule_slots);
-/* Formats zeroed memory, with as many rule slots as fit. False: not even one. */
-bool weir__hot_make(void *memory, size_t bytes);
+extern const struct weir__row_format weir__hot_format;
 /* Attaches to a file. False: another format, or damaged. */
 bool weir__hot_attach(void *memory, size_t bytes, struct weir__hot *hot);
 

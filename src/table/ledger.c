@@ -43,7 +43,7 @@ static int lay_out(struct weir__ledger_header *h, uint64_t bytes)
     return 0;
 }
 
-int weir__ledger_format(void *memory, uint64_t bytes, const char *sender)
+int weir__ledger_format(void *memory, uint64_t bytes, const void *sender)
 {
     struct weir__ledger_header *h = memory;
     int error = lay_out(h, bytes);
@@ -51,8 +51,7 @@ int weir__ledger_format(void *memory, uint64_t bytes, const char *sender)
         return error;
     h->layout = WEIR__LEDGER_LAYOUT;
     h->header_bytes = sizeof *h;
-    for (int i = 0; i < WEIR__LEDGER_SENDER && sender[i]; i++)
-        h->sender[i] = sender[i];
+    strncpy(h->sender, sender, WEIR__LEDGER_SENDER); /* the byte after it is 0 */
     h->magic = WEIR__LEDGER_MAGIC;
     h->check = header_check(h);
     return 0;
@@ -120,10 +119,9 @@ static weir__cell with_batch(weir__cell cell, uint64_t batch)
 /* The two candidate buckets of a counter. */
 static void buckets(const struct weir__ledger *ledger, uint64_t identity, weir__cell *bucket[2])
 {
-    __extension__ typedef unsigned __int128 u128;
     uint64_t count = ledger->entries / BUCKET, other = identity * UINT64_C(0x9e3779b97f4a7c15);
-    bucket[0] = &ledger->cell[(uint64_t)((u128)identity * count >> 64) * BUCKET];
-    bucket[1] = &ledger->cell[(uint64_t)((u128)(other ^ other >> 29) * count >> 64) * BUCKET];
+    bucket[0] = &ledger->cell[weir__scale(identity, count) * BUCKET];
+    bucket[1] = &ledger->cell[weir__scale(other ^ other >> 29, count) * BUCKET];
     /* Prefetched, so that the search does not wait for one cache line after the other. */
     for (int b = 0; b < 2; b++) {
         weir__prefetch_read(bucket[b]);

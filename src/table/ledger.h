@@ -96,8 +96,8 @@ struct weir__ledger {
     uint64_t entries; /* a multiple of 64 */
 };
 
-/* Formats zeroed memory. Returns 0 or WEIR_ESIZE. `sender`: WEIR__LEDGER_SENDER digits and a zero byte. */
-int weir__ledger_format(void *memory, uint64_t bytes, const char *sender);
+/* Formats zeroed memory. Returns 0 or WEIR_ESIZE. `sender`: text of WEIR__LEDGER_SENDER digits and a zero byte. */
+int weir__ledger_format(void *memory, uint64_t bytes, const void *sender);
 /* Verifies a mapped ledger. Returns 0 or an error, as for a segment. */
 int weir__ledger_attach(void *memory, uint64_t bytes, struct weir__ledger *ledger);
 

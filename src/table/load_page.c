@@ -6,24 +6,11 @@
 #define OWNED_NS (5 * WEIR__LOAD_STALE_NS) /* a shard without heartbeat for this time is free */
 #define SHED_POS 2                         /* position of the shares in the word, after level and throttle */
 
-bool weir__load_page_init(void *memory, size_t bytes)
-{
-    struct weir__load_page *load = memory;
-    if (bytes < sizeof *load)
-        return false;
-    load->layout = WEIR__LOAD_LAYOUT;
-    load->shards = WEIR__LOAD_SHARDS;
-    load->bytes = bytes;
-    weir__store64(&load->magic, WEIR__LOAD_MAGIC);
-    return true;
-}
-
-bool weir__load_page_valid(const void *memory, size_t bytes)
-{
-    const struct weir__load_page *load = memory;
-    return bytes >= sizeof *load && weir__load64(&load->magic) == WEIR__LOAD_MAGIC &&
-           load->layout == WEIR__LOAD_LAYOUT && load->shards == WEIR__LOAD_SHARDS && load->bytes == bytes;
-}
+const struct weir__row_format weir__load_format = {.magic = UINT64_C(0x0a44414f4c5245f7),
+                                                   .layout = 1,
+                                                   .rows_min = WEIR__LOAD_SHARDS,
+                                                   .header_bytes = offsetof(struct weir__load_page, shard),
+                                                   .row_bytes = sizeof(struct weir__load_shard)};
 
 /* ---- The level ---- */
 

@@ -13,11 +13,10 @@
 #define WEIR_TABLE_LOAD_PAGE_H
 
 #include "base/atomic.h"
+#include "table/row_file.h"
 
 #include <stddef.h>
 
-#define WEIR__LOAD_LAYOUT   1
-#define WEIR__LOAD_MAGIC    UINT64_C(0x0a44414f4c5245f7)
 #define WEIR__LOAD_STALE_NS (2 * INT64_C(1000000000)) /* older pages and heartbeats are those of a dead process */
 #define WEIR__LOAD_SHARDS   128
 #define WEIR__LOAD_FULL     1000 /* per mille */
@@ -59,10 +58,7 @@ struct weir__load_shard {
 } __attribute__((aligned(64)));
 
 struct weir__load_page {
-    uint64_t magic;
-    uint32_t layout;
-    uint32_t shards;
-    uint64_t bytes;
+    struct weir__row_header file;
     uint64_t pad[5];
     uint64_t state;       /* packed: level, throttle, shed shares */
     uint64_t signals;     /* packed, in the order of enum weir__signal */
@@ -76,10 +72,8 @@ struct weir__load_page {
 _Static_assert(offsetof(struct weir__load_page, shard) == 4096,
                "the words that requests read have a page of their own");
 
-/* Initialises zeroed memory as an empty page. False: it does not fit. */
-bool weir__load_page_init(void *memory, size_t bytes);
-/* True if the header is valid. The rest of a damaged page is numbers, which are clamped when they are read. */
-bool weir__load_page_valid(const void *memory, size_t bytes);
+/* Only the header is checked: the rest of a damaged page is numbers, which are clamped when they are read. */
+extern const struct weir__row_format weir__load_format;
 
 /* `mono_ns` is weir_time.mono_ns, one clock for all processes. Wait-free. */
 void weir__load_page_read(const struct weir__load_page *load, int64_t mono_ns, struct weir__load_view *view);

@@ -103,27 +103,23 @@ int weir__segment_attach(void *memory, uint64_t bytes, struct weir__table *table
     return 0;
 }
 
+/* The counters of a shard are the first ones of weir_stats, in the same order. */
+#define COUNTERS         (offsetof(struct weir__stats_shard, spare) / sizeof(uint64_t))
+#define SAME(field)      (offsetof(weir_stats, field) == offsetof(struct weir__stats_shard, field))
+#define IS(field, which) (offsetof(weir_stats, field) == (which) * sizeof(uint64_t))
+_Static_assert(IS(allowed, WEIR_ALLOW) && IS(delayed, WEIR_DELAY) && IS(denied, WEIR_DENY) &&
+                   IS(never_fits, WEIR_NEVER_FITS) && IS(blocked, WEIR_BLOCKED) && SAME(soft) && SAME(errors) &&
+                   SAME(created) && SAME(evicted_live) && SAME(displaced) && SAME(retries) && SAME(evicted_denied) &&
+                   SAME(slab_full) && SAME(auth_failures) && IS(slots, COUNTERS),
+               "the counters of a shard and of weir_stats are the same");
+
 void weir__segment_stats(const struct weir__table *table, weir_stats *stats)
 {
-    weir_stats sum = {.slots = table->buckets * WEIR__BUCKET_SLOTS, .chunks = table->chunks, .bytes = table->bytes};
-    for (int i = 0; i < WEIR__STATS_SHARDS; i++) {
-        const struct weir__stats_shard *s = &table->stats[i];
-        sum.allowed += weir__load64(&s->verdict[WEIR_ALLOW]);
-        sum.delayed += weir__load64(&s->verdict[WEIR_DELAY]);
-        sum.denied += weir__load64(&s->verdict[WEIR_DENY]);
-        sum.never_fits += weir__load64(&s->verdict[WEIR_NEVER_FITS]);
-        sum.blocked += weir__load64(&s->verdict[WEIR_BLOCKED]);
-        sum.soft += weir__load64(&s->soft);
-        sum.errors += weir__load64(&s->errors);
-        sum.created += weir__load64(&s->created);
-        sum.evicted_live += weir__load64(&s->evicted_live);
-        sum.displaced += weir__load64(&s->displaced);
-        sum.retries += weir__load64(&s->retries);
-        sum.evicted_denied += weir__load64(&s->evicted_denied);
-        sum.slab_full += weir__load64(&s->slab_full);
-        sum.auth_failures += weir__load64(&s->auth_failures);
-    }
-    *stats = sum;
+    uint64_t *sum = (uint64_t *)(void *)stats;
+    *stats = (weir_stats){.slots = table->buckets * WEIR__BUCKET_SLOTS, .chunks = table->chunks, .bytes = table->bytes};
+    for (int i = 0; i < WEIR__STATS_SHARDS; i++)
+        for (size_t k = 0; k < COUNTERS; k++)
+            sum[k] += weir__load64((const uint64_t *)(const void *)&table->stats[i] + k);
 }
 
 /* Slot `number` of the table, counted over all buckets. */

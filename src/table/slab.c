@@ -23,7 +23,7 @@
 enum rank {
     RANK_FREE,   /* none: the lease has ended */
     RANK_UNUSED, /* none: no permit is taken */
-    RANK_LOW,    /* see enum weir__use */
+    RANK_LOW,    /* these three in the order of enum weir__use */
     RANK_HIGH,
     RANK_DENIED,
     RANK_TAKING /* being written, or left so by a dead process: not evictable */
@@ -88,16 +88,10 @@ static enum rank rank_of(const struct weir__op *op, uint64_t chunk, uint32_t wor
         return RANK_TAKING;
     struct weir__record record = {.chunk = (uint32_t)chunk};
     weir__cell head = weir__cell_peek(weir__record_head(op, record));
-    switch (weir__head_use(head)) {
-    case WEIR__USE_LOW:
-        return RANK_LOW;
-    case WEIR__USE_HIGH:
-        return RANK_HIGH;
-    case WEIR__USE_DENIED:
-        return RANK_DENIED;
-    default:
+    enum weir__use use = weir__head_use(head);
+    if (use == WEIR__USE_PERMITS)
         return rank_of_permits(head, weir__load64(weir__record_body(op, record)));
-    }
+    return (enum rank)(RANK_LOW + (int)use);
 }
 
 /* Frees the remaining chunks of a record whose first chunk was taken. */

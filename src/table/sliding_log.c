@@ -253,9 +253,8 @@ static struct log_head advance(const struct view *view, int64_t now_us, struct w
     return next;
 }
 
-/* One attempt. Returns 1 when decided, 0 to retry, or a negative error. */
-static int attempt(const struct weir__op *op, const weir_limit *limit, const struct weir__key_location *where,
-                   int64_t cost, enum weir__mode mode, weir_decision *decision)
+int weir__log_attempt(const struct weir__op *op, const weir_limit *limit, const struct weir__key_location *where,
+                      int64_t cost, enum weir__mode mode, weir_decision *decision)
 {
     struct weir__key_record key;
     int error = weir__key_record_find(op, where, &key);
@@ -288,15 +287,4 @@ static int attempt(const struct weir__op *op, const weir_limit *limit, const str
         return 1;
     weir__count(&op->stats->retries, 1);
     return 0;
-}
-
-int weir__log_store_take(const struct weir__op *op, const weir_limit *limit, const struct weir__key_location *where,
-                         int64_t cost, enum weir__mode mode, weir_decision *decision)
-{
-    for (int round = 0; round < WEIR__ROUNDS; round++) {
-        int result = attempt(op, limit, where, cost, mode, decision);
-        if (result)
-            return result > 0 ? 0 : result;
-    }
-    return WEIR_EBUSY;
 }

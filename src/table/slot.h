@@ -188,14 +188,9 @@ static inline unsigned weir__expiry_encode(int64_t us)
 #define WEIR__EXPIRY_DENIED 185 /* first marked code; 184 is the code of WEIR__EXPIRY_LONGEST */
 #define WEIR__EXPIRY_MARKED 96  /* the code that it stands for: 2^25 us */
 
-static inline uint64_t weir__expiry_unmarked(uint64_t code)
-{
-    return code < WEIR__EXPIRY_DENIED ? code : code - WEIR__EXPIRY_DENIED + WEIR__EXPIRY_MARKED;
-}
-
 static inline int64_t weir__expiry_decode(uint64_t code)
 {
-    code = weir__expiry_unmarked(code);
+    code = code < WEIR__EXPIRY_DENIED ? code : code - WEIR__EXPIRY_DENIED + WEIR__EXPIRY_MARKED;
     return code <= 4 ? (int64_t)code : (int64_t)(4 + code % 4) << (code / 4 - 1);
 }
 
@@ -213,19 +208,14 @@ static inline weir__cell weir__cell_denied(weir__cell cell)
     return cell;
 }
 
-/* The time at which the entry expires. */
-static inline int64_t weir__cell_expiry(weir__cell cell, int64_t mono_us, int64_t wall_us)
-{
-    struct weir__slot_fields p = weir__cell_unpack(cell);
-    return weir__anchor_expand(p.anchor, p.wall ? wall_us : mono_us) + weir__expiry_decode(p.expiry);
-}
-
 /* Time to expiry; not positive for an expired entry or an empty slot. */
 static inline int64_t weir__cell_life(weir__cell cell, int64_t mono_us, int64_t wall_us)
 {
-    if (!weir__cell_tag(cell.lo))
+    struct weir__slot_fields p = weir__cell_unpack(cell);
+    int64_t now_us = p.wall ? wall_us : mono_us;
+    if (!p.tag)
         return INT64_MIN;
-    return weir__cell_expiry(cell, mono_us, wall_us) - (cell.lo >> 23 & 1 ? wall_us : mono_us);
+    return weir__anchor_expand(p.anchor, now_us) + weir__expiry_decode(p.expiry) - now_us;
 }
 
 #endif

@@ -51,10 +51,11 @@ int weir__slot_take(const struct weir__op *op, const weir_limit *limit, const st
                     int64_t cost, enum weir__mode mode, weir_decision *decision);
 int weir__pair_take(const struct weir__op *op, const weir_limit *limit, const struct weir__key_location *where,
                     int64_t cost, enum weir__mode mode, weir_decision *decision);
-int weir__ring_take(const struct weir__op *op, const weir_limit *limit, const struct weir__key_location *where,
-                    int64_t cost, enum weir__mode mode, weir_decision *decision);
-int weir__log_store_take(const struct weir__op *op, const weir_limit *limit, const struct weir__key_location *where,
-                         int64_t cost, enum weir__mode mode, weir_decision *decision);
+/* Limits with a record in the slab: one attempt. Returns 1 when decided, 0 to retry, or a negative error. */
+int weir__ring_attempt(const struct weir__op *op, const weir_limit *limit, const struct weir__key_location *record,
+                       int64_t cost, enum weir__mode mode, weir_decision *decision);
+int weir__log_attempt(const struct weir__op *op, const weir_limit *limit, const struct weir__key_location *record,
+                      int64_t cost, enum weir__mode mode, weir_decision *decision);
 
 /* Removes the entry of this tag. */
 int weir__slot_drop(const struct weir__op *op, const struct weir__key_location *where);

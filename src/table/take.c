@@ -192,6 +192,22 @@ static int take_permit(const struct weir__op *op, const weir_limit *limit, const
     return weir__permit_take(op, limit, where, &unused, decision);
 }
 
+/* Not inlined, to keep registers free in the caller. */
+__attribute__((noinline)) static int take_record(const struct weir__op *op, const weir_limit *limit,
+                                                 const struct weir__key_location *where, int64_t cost,
+                                                 enum weir__mode mode, weir_decision *decision)
+{
+    struct weir__key_location record = weir__record_location(limit, where);
+    for (int round = 0; round < WEIR__ROUNDS; round++) {
+        int result = limit->algorithm == WEIR_SLIDING_WINDOW_LOG
+                         ? weir__log_attempt(op, limit, &record, cost, mode, decision)
+                         : weir__ring_attempt(op, limit, &record, cost, mode, decision);
+        if (result)
+            return result > 0 ? 0 : result;
+    }
+    return WEIR_EBUSY;
+}
+
 static int take_unblocked(const struct weir__op *op, const weir_limit *limit, const struct weir__key_location *where,
                           int64_t cost, enum weir__mode mode, weir_decision *decision)
 {
@@ -199,11 +215,8 @@ static int take_unblocked(const struct weir__op *op, const weir_limit *limit, co
         return weir__slot_take(op, limit, where, cost, mode, decision);
     if (limit->algorithm == WEIR_CONCURRENCY)
         return take_permit(op, limit, where, cost, mode, decision);
-    if (!weir__is_record(limit))
-        return weir__pair_take(op, limit, where, cost, mode, decision);
-    struct weir__key_location record = weir__record_location(limit, where);
-    return limit->algorithm == WEIR_SLIDING_WINDOW_LOG ? weir__log_store_take(op, limit, &record, cost, mode, decision)
-                                                       : weir__ring_take(op, limit, &record, cost, mode, decision);
+    return weir__is_record(limit) ? take_record(op, limit, where, cost, mode, decision)
+                                  : weir__pair_take(op, limit, where, cost, mode, decision);
 }
 
 /* The decision for a blocked key: its counter, and the remaining time of the block. */
@@ -214,7 +227,7 @@ static int decide_blocked(const struct weir__op *op, const weir_limit *limit, co
     decision->verdict = WEIR_BLOCKED;
     decision->flags = 0;
     decision->delay_ns = 0;
-    decision->retry_after_ns = left_us > INT64_MAX / 1000 ? INT64_MAX : left_us * 1000;
+    decision->retry_after_ns = weir__us_to_ns(left_us);
     return error;
 }
 

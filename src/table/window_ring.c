@@ -84,9 +84,8 @@ static int make(const struct weir__op *op, const weir_limit *limit, const struct
     return error < 0 ? error : 0;
 }
 
-/* One attempt. Returns 1 when decided, 0 to retry, or a negative error. */
-static int attempt(const struct weir__op *op, const weir_limit *limit, const struct weir__key_location *where,
-                   int64_t cost, enum weir__mode mode, weir_decision *decision)
+int weir__ring_attempt(const struct weir__op *op, const weir_limit *limit, const struct weir__key_location *where,
+                       int64_t cost, enum weir__mode mode, weir_decision *decision)
 {
     uint32_t counts[WEIR__BUCKETS_MAX] = {0};
     int64_t part = op->mono_us / limit->part_us, lease = limit->part_us * (limit->buckets + 1);
@@ -139,15 +138,4 @@ static int attempt(const struct weir__op *op, const weir_limit *limit, const str
         return 1;
     weir__count(&op->stats->retries, 1);
     return 0;
-}
-
-int weir__ring_take(const struct weir__op *op, const weir_limit *limit, const struct weir__key_location *where,
-                    int64_t cost, enum weir__mode mode, weir_decision *decision)
-{
-    for (int round = 0; round < WEIR__ROUNDS; round++) {
-        int result = attempt(op, limit, where, cost, mode, decision);
-        if (result)
-            return result > 0 ? 0 : result;
-    }
-    return WEIR_EBUSY;
 }

@@ -17,8 +17,8 @@ from ports import free_port
 
 
 class Relay:
-    def __init__(self, target, host="127.0.0.1"):
-        self.target, self.target_host, self.port = target, host, free_port()
+    def __init__(self, target, host="127.0.0.1", tls=None):
+        self.target, self.target_host, self.port, self.tls = target, host, free_port(), tls
         self.mode, self.delay, self.text = "pass", 0.0, ""
         self.accepted = 0
         self.writers = set()
@@ -30,7 +30,7 @@ class Relay:
 
     def _run(self, ready):
         asyncio.set_event_loop(self.loop)
-        self.server = self.loop.run_until_complete(asyncio.start_server(self._accept, "127.0.0.1", self.port))
+        self.server = self.loop.run_until_complete(asyncio.start_server(self._accept, "127.0.0.1", self.port, ssl=self.tls))
         ready.set()
         self.loop.run_forever()
 

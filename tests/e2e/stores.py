@@ -9,6 +9,7 @@ import pathlib
 import re
 import shutil
 import signal
+import ssl
 import subprocess
 import tempfile
 import time
@@ -48,6 +49,21 @@ class Folder:
 
 def openssl(*arguments):
     subprocess.run(["openssl", *map(str, arguments)], check=True, capture_output=True)
+
+
+def anonymous_tls():
+    """The TLS of a server without a certificate: its ciphers authenticate nobody."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+    context.set_ciphers("AECDH:@SECLEVEL=0")
+    return context
+
+
+def openssl_with_anonymous_ciphers(where):
+    """A configuration of OpenSSL (OPENSSL_CONF) that allows such ciphers, as a system's may."""
+    file = pathlib.Path(where) / "openssl.cnf"
+    file.write_text("openssl_conf = a\n[a]\nssl_conf = b\n[b]\nsystem_default = c\n[c]\nCipherString = ALL:aNULL:@SECLEVEL=0\n")
+    return str(file)
 
 
 class Authority:
@@ -107,7 +123,6 @@ class Server:
     def connect(self):
         context = None
         if self.tls:
-            import ssl
             context = ssl.create_default_context(cafile=str(self.tls[0].ca))
             context.check_hostname = False
         client = Client(self.port, tls=context)

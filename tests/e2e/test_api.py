@@ -612,6 +612,15 @@ def test_auth_strips_white_space(api):
     assert left(g.client, "by-ip", "ip:192.0.2.1") == 0
 
 
+def test_auth_denies_a_client_with_two_request_ids(api):
+    """They are read to record the denial, which two lines of them must not turn into another reply."""
+    g = api()
+    lines = "X-Forwarded-Uri: /ip\r\nX-Forwarded-For: 192.0.2.77\r\nX-Request-ID: a\r\nX-Request-ID: b\r\n"
+    seen = [raw(g.port, f"GET /v1/auth HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{lines}\r\n".encode()).split()[1]
+            for _ in range(3)]
+    assert seen == [b"200", b"200", b"429"]
+
+
 def test_auth_takes_method_and_host_from_either_kind_of_header(api):
     g = api()
     ways = [{"X-Forwarded-Uri": "/write", "X-Forwarded-Method": "POST", "X-Forwarded-Host": "shop.example"},

@@ -128,6 +128,9 @@ def test_another_size_is_logged(gateway):
     ("weir on;", "weir on; weir_log_denied off rate=1;", "takes no parameters"),
     ("weir on;", "weir on; weir_log_denied syslog:server=127.0.0.1;", "needs the path of a file"),
     ("weir on;", "weir on; weir_log_denied /tmp/$host.log;", "needs the path of a file"),
+    (" 4m;", " 4m; weir_denials 1k;", "invalid parameter \"1k\""),
+    (" 4m;", " 4m; weir_denials 1m hide;", "invalid parameter \"hide\""),
+    (" 4m;", " 4m; weir_denials 1m; weir_denials off;", "is duplicate"),
     (" 4m;", " 4m mode=999;", "invalid parameter \"mode=999\""),
     (" 4m;", " 4m; weir_segment /x 4m;", "duplicate")])
 def test_bad_directives(gateway, replace, by, wanted):

@@ -52,6 +52,8 @@ def test_the_first_start_imports_and_a_restart_keeps_published_rules(host):
     status, reply, _ = one.request("GET", "/v1/rules/two")
     assert (status, reply["stage"], reply["author"]) == (200, "enforced", "weir.yaml")
     assert one.publish("two", 5) == 200
+    one.wait_for_log("weir: revision 2 of the rules is active")
+    assert one.log_text().count("revision 2") == 1, one.log_text()
     one.signal(signal.SIGTERM)
     assert one.end() == 0
     one.start()
@@ -76,6 +78,10 @@ def test_keys_and_figures(host):
     for path in ("/v1/stats/history?rule=two", "/v1/stats/hot?rule=two", "/v1/stats/hot?rule=two&near=1", "/v1/advice"):
         assert one.request("GET", path)[0] == 200, path
     assert one.request("GET", "/v1/stats/hot?rule=none")[0] == 404
+    about = one.request_json("GET", "/v1/denials?about=two&seconds=60")
+    assert [(entry["rule"], entry["count"], entry["reason"]) for entry in about["denials"]] == [("two", 1, "limit")]
+    assert about["entries"] == 1 and one.request_json("GET", "/v1/denials?about=none")["denials"] == []
+    assert one.request("GET", "/v1/denials?seconds=0")[0] == 400
     key = "/v1/keys/two/somebody"
     assert one.request("PUT", f"{key}/block", '{"for": "1m"}')[0] == 200
     assert one.request_json("GET", key)["reason"] == "blocked"
@@ -260,6 +266,33 @@ def test_what_is_no_good_is_refused(host, origin, bad):
     assert one.get("/two").status == 429 and "hunter2" not in one.log_text()
     origin.now = (200, {"ETag": '"3"'}, RULES.replace("two", "new").encode())
     wait_until(lambda: [one.get("/new").status for _ in range(3)][2] == 429, "good rules after bad ones")
+
+
+def test_the_rules_of_a_service_are_logged_once(host, origin):
+    """Not at each poll, though they are bad or the service has no tags; and good news is no warning."""
+    origin.now = (200, {}, RULES.encode())
+    origin.tell = lambda headers: origin.tags.append(None) or origin.now  # without tags, it is never 304
+    one = follower(host, f"{origin.url}/rules", "secret").start()
+
+    def polls(count):
+        seen = len(origin.tags)
+        wait_until(lambda: len(origin.tags) >= seen + count, "some polls")
+    polls(3)
+    origin.now = (200, {}, b"rules: [ { name: two, limit: many, window: 1h } ]")
+    one.wait_for_log("those on disk stay active")
+    polls(2)
+    origin.now = (200, {}, RULES.replace("two", "new").encode())
+    one.wait_for_log("is active", 2)
+    origin.now = (500, {}, b"")
+    one.wait_for_log("the reply is 500; those on disk stay active")
+    origin.now = (200, {}, RULES.replace("two", "new").encode())
+    one.wait_for_log("available again")
+    polls(2)
+    log = one.log_text()
+    active = f"weir: 1 rule of {origin.url}/rules, revision without a tag, is active"
+    assert log.count(active) == 2 and log.count('not "many"') == 1, log
+    assert log.count(f"weir: rules of {origin.url}/rules: available again") == 1, log
+    assert log.count("weir: warning: rules of") == 2, log
 
 
 # ---- Changes of weir.yaml ----

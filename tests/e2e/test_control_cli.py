@@ -203,6 +203,21 @@ def test_replies_of_another_service(between, answer, output):
         assert "\x1b" not in done.stdout + done.stderr and "secret" not in done.stdout + done.stderr
 
 
+@pytest.mark.parametrize("command, reply, code", [
+    (["rules", "diff", "x"], {"unified": "--- a\n+++ b\n+\u001b[2Jx\ty\n"}, 0),
+    (["rules", "get", "x", "--json"], {"text": "\u001b[2Jx"}, 0),
+    (["token", "create", "x", "--role", "viewer"], {"token": "t", "id": "\u001b[2Jx"}, 0),
+    (["queue", "stats"], {"rules": [{"rule": "\u001b[2Jx", "oldest_s": 1e300}]}, 0),
+    (["rules", "validate", SHOP], {"error": {"message": "\u001b[2Jx", "errors": [
+        {"message": "\u001b[2Jx", "line": 1 << 40, "column": 2147483647}]}}, 1),
+])
+def test_replies_do_not_move_the_cursor(between, command, reply, code):
+    """Nor do numbers in them that are out of range do any harm."""
+    one = between(lambda *sent: (422 if code else 200, {}, json.dumps(reply).encode()))
+    done = weir(*command, "--url", one.url, code=code)
+    assert "\x1b" not in done.stdout + done.stderr and "x" in done.stdout + done.stderr
+
+
 def test_a_token_goes_to_one_host_only(between):
     seen = []
     other = between(lambda *sent: seen.append(sent) or (200, {}, LIST))
@@ -213,7 +228,7 @@ def test_a_token_goes_to_one_host_only(between):
 
 def test_a_list_without_end_has_one(between):
     one = between(lambda *sent: (200, {}, b'{"items": [], "next": "x"}'))
-    assert "does not end" in weir("rules", "list", "--url", one.url, code=1).stderr
+    assert "too many pages" in weir("rules", "list", "--url", one.url, code=1).stderr
     assert len(one.requests) == 200
 
 

@@ -47,9 +47,12 @@ def test_the_database_gone(host):
     assert one.end() == 0
     one.start()
     assert one.get("/two").status == 429 and one.published() == before
+    one.wait_for_log("warning: rules service: the rules database: ")
     for file in one.folder.glob("away-*"):
         file.rename(one.folder / "state" / file.name[5:])
     wait_until(lambda: one.request("GET", "/v1/rules/two")[0] == 200, "the database again")
+    one.wait_for_log("weir: rules service: the rules database is available again")
+    assert one.log_text().count("warning: rules service: the rules database: ") == 1, one.log_text()
 
 
 def give_to_agent(one, path):

@@ -3,6 +3,7 @@ import concurrent.futures
 import contextlib
 import json
 import signal
+import socket
 import threading
 import time
 
@@ -29,8 +30,8 @@ def host(backend, server):
     """Makes hosts on a database of this test's own."""
     made, database = [], server.make()
 
-    def make(rules=RULES):
-        yaml = HEAD + f"admin: 127.0.0.1:@ADMIN@\nrules_db: \"{server.url(database)}\"\n" + rules
+    def make(rules=RULES, url=None):
+        yaml = HEAD + f"admin: 127.0.0.1:@ADMIN@\nrules_db: \"{url or server.url(database)}\"\n" + rules
         made.append(Host(yaml, backend))
         return made[-1]
 
@@ -41,6 +42,35 @@ def host(backend, server):
     server.signal(signal.SIGCONT)
     for one in made:
         one.remove()
+
+
+class Cutter:
+    """A relay to the server on a port of its own, which cuts as many connections that begin a transaction as `cuts` says."""
+
+    def __init__(self, server):
+        self.server, self.cuts = server, 0
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self.listener.getsockname()[1]
+        threading.Thread(target=self.accept, daemon=True).start()
+
+    def accept(self):
+        with contextlib.suppress(OSError):  # the listener is closed
+            while True:
+                client, there = self.listener.accept()[0], socket.socket(socket.AF_UNIX)
+                there.connect(str(self.server.folder / ".s.PGSQL.5432"))
+                for pair in ((client, there), (there, client)):
+                    threading.Thread(target=self.carry, args=pair, daemon=True).start()
+
+    def carry(self, source, to):
+        with contextlib.suppress(OSError):
+            while data := source.recv(65536):
+                if self.cuts and b"BEGIN\0" in data:
+                    self.cuts -= 1
+                    break
+                to.sendall(data)
+        for end in (source, to):
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
 
 
 def decides(one):
@@ -144,6 +174,22 @@ def test_the_server_stops_and_restarts(host, server):
     wait_until(lambda: one.request("GET", "/v1/rules/one")[0] == 200, "the database again, without a restart")
     assert one.publish("late", 1) == 200
     wait_until(lambda: one.get("/late").status == 429, "what was published then")
+
+
+def test_a_connection_breaks_when_a_transaction_begins(host, server):
+    """The transaction begins on a new connection. If that one breaks, too, nothing is written outside of a transaction."""
+    cutter = Cutter(server)
+    with contextlib.closing(cutter.listener):
+        one = host(url=f"postgresql://weir@127.0.0.1:{cutter.port}/{host.database}").begin()
+        cutter.cuts = 1
+        assert one.request("POST", "/v1/rules", rule("again", 1))[0] == 201
+        assert cutter.cuts == 0
+        cutter.cuts = 2
+        status, reply, _ = one.request("POST", "/v1/rules", rule("late", 1))
+        assert status == 503 and reply["error"]["code"] == "database_gone", reply
+        assert cutter.cuts == 0
+        assert server.sql("SELECT name FROM documents ORDER BY name", host.database).split() == ["again", "two"]
+        wait_until(lambda: one.request("POST", "/v1/rules", rule("late", 1))[0] == 201, "a transaction again")
 
 
 def test_the_agent_killed_while_it_publishes(host):

@@ -18,7 +18,8 @@ def blocks(kind):
 
 @pytest.mark.parametrize("example", blocks("nginx"))
 def test_examples_are_accepted(gateway, example):
-    g = gateway(RULES, start=False, http="upstream weir_queue { server unix:/var/lib/weir/queue.sock; keepalive 64; }")
+    outer, example = re.fullmatch(r"(map .*?\n}\n|)(.*)", example, re.S).groups()
+    g = gateway(RULES, start=False, http=outer + "upstream weir_queue { server unix:/var/lib/weir/queue.sock; keepalive 64; }")
     if "http {" in example:
         for path, own in (("/usr/lib/nginx/modules/ngx_http_weir_module.so", MODULE), ("/dev/shm/weir ", f"{g.segment} "),
                           ("/etc/weir/rules.d", f"{g.folder}/rules"), ("/var/log/nginx", str(g.folder)),

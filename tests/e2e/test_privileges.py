@@ -431,6 +431,31 @@ def test_weir_agent_alone(host):
         shutil.rmtree(folder)
 
 
+def test_weir_agent_of_another_user(host):
+    """A killed agent is restarted, and a signal that stops it stops weir agent, whichever of both processes gets it."""
+    one = host(HEAD + ADMIN + RULES)
+    os.chown(one.folder, UID, GID)
+    os.chown(one.file, UID, GID)
+    for stopped in ("supervisor", "agent"):
+        with open(one.folder / stopped, "wb") as output:
+            process = subprocess.Popen([WEIR, "agent", str(one.file)], env=ENVIRONMENT, stderr=output, stdin=subprocess.DEVNULL,
+                                       user=UID, group=GID, extra_groups=[])
+        try:
+            def child():
+                return next(iter(pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()), "")
+            wait_until(lambda: one.request("GET", "/healthz")[0] == 200, "the rules service")
+            first = child()
+            assert status(first)["Seccomp"] == ["2"] and status(process.pid)["NoNewPrivs"] == ["1"]
+            os.kill(int(first), signal.SIGKILL)
+            wait_until(lambda: child() not in ("", first) and one.request("GET", "/healthz")[0] == 200, "another one")
+            os.kill(process.pid if stopped == "supervisor" else int(child()), signal.SIGTERM)
+            assert process.wait(20) == 0, (one.folder / stopped).read_text()
+            assert "stopped" in (one.folder / stopped).read_text()
+        finally:
+            if process.poll() is None:
+                process.kill()
+
+
 def test_started_by_another_user_nothing_is_dropped_but_what_it_never_needs(host):
     one = host(HEAD + ADMIN + RULES)
     os.chown(one.folder, UID, GID)

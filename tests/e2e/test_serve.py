@@ -1,5 +1,6 @@
 """weir serve: starting, reloading, stopping, and what becomes of it when something dies."""
 import fcntl
+import hashlib
 import http.client
 import json
 import os
@@ -35,6 +36,36 @@ def test_it_runs_and_stops(serve):
     assert one.end() == 0
     assert "stopped" in one.log_text() and "error" not in one.log_text()
     assert one.nothing_left()
+
+
+def test_plans_by_key(serve):
+    """Rules inside weir.yaml name a file beside it, which is reloaded; a broken one changes nothing."""
+    one = serve(HEAD.replace("workers: 2", "workers: 1") + """identity:
+  api_key: header:X-API-Key
+  tier: { from: api_key, file: plans.csv, default: free }
+rules:
+  - { name: api, key: "key:${api_key}", limit: { free: 5, pro: 50, default: 1 }, window: 1h, on_missing_key: share }
+""", start=False)
+
+    def put(text):
+        (one.folder / ".new").write_text(text)
+        (one.folder / ".new").rename(one.folder / "plans.csv")
+
+    def limit(key):
+        return one.get("/x", headers={"X-API-Key": key}).headers["X-RateLimit-Limit"]
+
+    done = one.run()
+    assert done.returncode == 1 and f"weir.yaml:9:32: error: {one.folder}/plans.csv cannot be read: No such file" in done.stderr
+    put("k-1,pro\n")
+    one.start()
+    assert [limit("k-1"), limit("k-2")] == ["50", "5"]
+    put("k-2,pro\nk-3,gone\n")
+    wait_until(lambda: limit("k-2") == "50" and limit("k-1") == "5" and limit("k-3") == "1", "the new plans")
+    put("k-1,pro\nk-2;pro\n")
+    one.wait_for_log(f"{one.folder}/plans.csv:2:1: expected a key and a value with a comma between them")
+    assert [limit("k-1"), limit("k-2")] == ["5", "50"] and "k-2;pro" not in one.log_text()
+    put(f"sha256:{hashlib.sha256(b'k-1').hexdigest()},pro\n")
+    wait_until(lambda: limit("k-1") == "50" and limit("k-2") == "5", "the hashed key")
 
 
 def test_counters_outlive_it(serve):
@@ -315,6 +346,7 @@ def test_a_file_that_is_gone(serve):
     one.wait_for_log("weir.yaml does not exist; the running configuration stays active")
     assert one.get().status == 200
     (one.folder / "away").rename(one.file)
+    one.wait_for_log("weir.yaml exists again")
     one.signal(signal.SIGHUP)
     one.wait_for_log("reloaded")
 
@@ -359,7 +391,7 @@ def test_rules_on_disk_are_the_workers_business(serve):
     (rules / "new").write_text(RULES.replace("limit: 4", "limt: 4"))
     (rules / "new").rename(rules / "a.yaml")
     time.sleep(0.1)
-    assert "reloaded" not in one.log_text()
+    assert "reloaded weir.yaml" not in one.log_text()
 
 
 def test_no_request_fails_while_it_reloads(serve):

@@ -69,7 +69,7 @@ def test_folders_that_nginx_would_misread(serve):
         done = subprocess.run([WEIR, "serve", "--check"], cwd=folder, env=ENVIRONMENT, capture_output=True, text=True,
                               timeout=60)
         assert done.returncode == code, done.stderr
-    assert re.search(r"weir\.yaml:5:18: error: path .*the folder that it begins at has some", done.stderr), done.stderr
+    assert re.search(r"weir\.yaml:5:18: error: path .*the folder of weir\.yaml has some", done.stderr), done.stderr
 
 
 def test_certificates_that_are_no_files(serve):
@@ -178,6 +178,22 @@ def test_rules_that_want_a_store(serve, inside):
     assert (done.returncode, done.stderr) == (0, "")
 
 
+def test_rules_that_the_host_cannot_serve(serve):
+    """A gateway alone sets no attributes but those of identity; the segment has the size of weir.yaml."""
+    rules = """rules:
+  - name: user
+    key: user:${user_id}
+    limit: 1000
+    window: 1h
+    algorithm: sliding_window_log
+"""
+    one = serve(HEAD + rules, start=False)
+    done = one.run("--check")
+    assert done.returncode == 0
+    assert 'weir.yaml:9:17: warning: identity has no source of user_id: no request is limited by "user"; ' in done.stderr
+    assert 'weir.yaml:8:5: warning: a segment of ' in done.stderr and ' keys of "user" at their limit, ' in done.stderr
+
+
 def test_a_folder_is_no_nginx(serve):
     """Who puts weir's build folder into the PATH has a folder of nginx's name in it."""
     one = serve(start=False)
@@ -195,7 +211,8 @@ def test_check_changes_nothing(serve):
     one = serve(start=False)
     done = one.run("--check")
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout == "weir.yaml is good: 1 rule, 1 listener, 1 route\n"
+    assert done.stdout == ("weir.yaml is good: 1 rule, 1 listener, 1 route\n"
+                           "counts on each host: every rule, as there is no store\n")
     assert [path.name for path in one.folder.iterdir()] == ["weir.yaml"]
     one.start()
     assert one.run("--check").returncode == 0  # beside one that runs

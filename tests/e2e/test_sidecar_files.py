@@ -27,7 +27,7 @@ metrics: 127.0.0.1:@METRICS@
 rules:
   - { name: api, key: "key:${header:x-key}", limit: 1000000, window: 1h, consistency: eventual }
 """
-ENDINGS = (".hot", ".load", ".ledger", ".history", ".reservations")
+ENDINGS = (".hot", ".denials", ".load", ".ledger", ".history", ".reservations")
 
 
 @pytest.fixture
@@ -74,7 +74,7 @@ def test_files_that_do_not_fit(everything, tmp_path):
     small.mkdir()
     one.change(f"path: {one.folder}/segment", f"path: {small}/segment")
     needed = []
-    for kib in (100, 4100, 6000, 6152, 7100, 15000, 15600, 1 << 16):
+    for kib in (100, 4100, 6000, 6152, 7176, 8124, 16024, 16624, 1 << 16):
         if subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={kib}k", "weir-test", small],
                           capture_output=True).returncode != 0:
             pytest.skip("mounts nothing here")
@@ -97,7 +97,7 @@ def test_files_that_do_not_fit(everything, tmp_path):
                 needed.append(found[1])
         finally:
             subprocess.run(["umount", small], check=True)
-    assert needed == ["", ".hot", ".hot", ".load", ".ledger", ".reservations", ".history"] and check.returncode == 0
+    assert needed == ["", ".hot", ".hot", ".denials", ".load", ".ledger", ".reservations", ".history"] and check.returncode == 0
 
 
 @pytest.mark.parametrize("length", (0, 100, 8192))
@@ -141,7 +141,7 @@ def test_files_of_another_user(everything):
         pytest.skip("needs another user's file")
     one = everything(start=False)
     one.folder.chmod(0o1777)
-    for ending in (".hot", ".load", ".history", ".observer", ".load.lock", ".hosts.new"):
+    for ending in (".hot", ".denials", ".load", ".history", ".observer", ".load.lock", ".hosts.new"):
         path = one.folder / f"segment{ending}"
         path.write_bytes(b"")
         os.chown(path, NOBODY, -1)
@@ -151,13 +151,13 @@ def test_files_of_another_user(everything):
     use(one)
     wait_until(lambda: (one.folder / "segment.hosts").exists(), "the list of hosts")
     output = one.log_text()
-    for ending, off in ((".hot", "hot keys are not sampled"), (".load", "the load level is not known"),
-                        (".observer", "no history is recorded")):
+    for ending, off in ((".hot", "hot keys are not sampled"), (".denials", "denials are not recorded"),
+                        (".load", "the load level is not known"), (".observer", "no history is recorded")):
         line = next(line for line in output.splitlines() if f"segment{ending}" in line and off in line)
         assert "nobody (uid 65534)" in line and "remove it" in line
     assert (one.folder / "segment.hot").stat().st_size == 0  # and nothing was written into it
     # Once they are removed, a reload has all of it.
-    for ending in (".hot", ".load", ".history", ".observer", ".load.lock"):
+    for ending in (".hot", ".denials", ".load", ".history", ".observer", ".load.lock"):
         os.unlink(one.folder / f"segment{ending}")
     one.signal(signal.SIGHUP)
     one.wait_for_log("reloaded")

@@ -8,7 +8,7 @@ from gateway import wait_until
 from linked import PATIENT, store_client, exact, patient, place, store  # noqa: F401
 from measured import Lateness, measured
 from relay import Relay
-from stores import Authority, Cluster, Sentinel, Sentinels, Server, openssl
+from stores import Authority, Cluster, Sentinel, Sentinels, Server, anonymous_tls, openssl, openssl_with_anonymous_ciphers
 
 
 def test_a_server(store, store_client):
@@ -55,6 +55,16 @@ def test_tls(store, store_client, place):
     assert store_client(f"redis://127.0.0.1:{server.port}?deadline=500ms").do("take", 1, 1, "k")["error"]
     plain = store(Server)
     assert store_client(f"rediss://127.0.0.1:{plain.port}?deadline=300ms").do("take", 1, 1, "k")["error"]
+
+
+def test_a_server_without_a_certificate_is_refused(store, store_client, place, monkeypatch):
+    authority, server = Authority(place), store(Server)
+    relay = Relay(server.port, tls=anonymous_tls())
+    monkeypatch.setenv("OPENSSL_CONF", openssl_with_anonymous_ciphers(place))
+    url = f"rediss://127.0.0.1:{relay.port}?{PATIENT}&"
+    assert store_client(f"{url}ca={authority.ca}").do("take", 1, 1, "k")["error"] == "WEIR_ESTOREAUTH"
+    exact(store_client(f"{url}verify=no"))  # so the ciphers were agreed on
+    relay.remove()
 
 
 def test_renewed_certificates_are_read(store, store_client, place):

@@ -3,6 +3,7 @@ import collections
 import http.client
 import json
 import re
+import subprocess
 import time
 
 import pytest
@@ -10,7 +11,9 @@ import pytest
 from clients import get, statuses
 from gateway import wait_until
 from measured import measured
-from served import Backend, Served, certificate
+from relay import Relay
+from served import WEIR, Backend, Served, certificate
+from stores import anonymous_tls, openssl_with_anonymous_ciphers
 from strict import ALGORITHMS, hammer, key, rules, strict
 
 
@@ -39,7 +42,7 @@ metrics: 127.0.0.1:@METRICS@
 %s""" % (server.url(), rules())
     two = [Served(yaml, backend).start() for _ in range(2)]
     try:
-        two[0].wait_for_log(f"shared with other hosts through {server.url()}")
+        two[0].wait_for_log(f"store {server.url()}")
         seen = [two[i % 2].get("/", **key("a")).status for i in range(12)]
         assert seen == [200] * 5 + [429] * 7
         assert set(server.client().keys()) - {b"shop::hosts"} == {b"shop:five:a"}  # agents tell who they are, after a while
@@ -51,6 +54,43 @@ metrics: 127.0.0.1:@METRICS@
         for one in two:
             one.remove()
         backend.stop()
+
+
+UNSET = """
+segment: { path: @FOLDER@/segment, size: 4MiB }
+workers: 1
+store: { url: "%s", deadline: 3s, sync_interval: 20ms }
+gateway: { listen: 127.0.0.1:@PORT@, upstreams: ["@BACKEND@"] }
+rules:
+  - { name: fixed, match: { path: /fixed }, limit: 2, window: 1d, algorithm: fixed_window }
+  - { name: log, match: { path: /log }, limit: 2, window: 1d, algorithm: sliding_window_log }
+  - { name: counter, match: { path: /counter }, limit: 2, window: 1d, algorithm: sliding_window_counter }
+  - { name: bucket, match: { path: /bucket }, limit: 2, window: 1d }
+  - { name: here, match: { path: /here }, limit: 2, window: 1d, algorithm: fixed_window, consistency: local }
+"""
+HOSTS = ["counts over all hosts, exact: fixed, log, counter", "counts over all hosts, exchanged every 20 ms: bucket",
+         "counts on each host: here"]
+
+
+def test_unset_consistency_counts_over_all_hosts(redis_server, serve):
+    """And the log, --check and lint state it for each rule."""
+    text = UNSET % redis_server().url()
+    two = [serve(text), serve(text)]
+    for name in ("fixed", "log", "counter"):
+        assert [two[i % 2].get(f"/{name}").status for i in range(4)] == [200, 200, 429, 429], name
+    assert [two[i % 2].get("/here").status for i in range(6)] == [200] * 4 + [429] * 2
+    assert two[0].get("/bucket").status == 200
+    wait_until(lambda: two[1].get("/bucket").status == 429, "the other host's request")
+    wait_until(lambda: two[0].get("/bucket").status == 429, "the other host's request")
+    for line in HOSTS:
+        two[0].wait_for_log(line)
+    assert two[0].run("--check").stdout.splitlines()[1:] == HOSTS
+    linted = subprocess.run([WEIR, "lint", two[0].file], capture_output=True, text=True, timeout=60)
+    assert linted.stdout.splitlines()[-3:] == HOSTS
+    two[0].change("deadline: 3s", "deadline: 3s, consistency: local")
+    two[0].wait_for_log("counts on each host: fixed, log, counter, bucket, here")
+    wait_until(lambda: two[0].get("/fixed").status == 200, "a worker that counts on its host")
+    assert two[1].get("/fixed").status == 429
 
 
 def test_denials_cost_the_store_nothing_after_the_first(redis_server, hosts):
@@ -174,6 +214,19 @@ def test_certificates_that_are_not_good_are_not_talked_to(redis_server, hosts, t
     wait_until(lambda: "the certificate is not for elsewhere" in named.errors(), "the news")
     loose, = hosts(server.url(), 1, settings="verify=off")
     assert get(loose.port, "/", **key("a")).status == 200 and loose.status()["store"]["up"]
+
+
+def test_a_server_without_a_certificate_is_not_talked_to(redis_server, hosts, tmp_path, monkeypatch):
+    tmp_path.chmod(0o755)
+    relay = Relay(redis_server().port, tls=anonymous_tls())
+    monkeypatch.setenv("OPENSSL_CONF", openssl_with_anonymous_ciphers(tmp_path))
+    url = f"rediss://127.0.0.1:{relay.port}"
+    one, = hosts(url, 1, settings=f"ca={certificate(tmp_path)[0]}", text=rules(strict(failure="closed")), deadline="300ms")
+    assert statuses(one.port, "/", 6, **key("a")) == [429] * 6
+    wait_until(lambda: "the certificate of 127.0.0.1 is not valid: there is none" in one.errors(), "the news")
+    loose, = hosts(url, 1, settings="verify=off")
+    assert get(loose.port, "/", **key("a")).status == 200 and loose.status()["store"]["up"]  # so the ciphers were agreed on
+    relay.remove()
 
 
 def test_a_server_without_tls_is_reported(redis_server, hosts):

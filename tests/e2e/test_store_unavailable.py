@@ -12,8 +12,10 @@ import h2.events
 import pytest
 
 from clients import end_sockets, get, statuses
+from controlled import reloads
 from gateway import wait_until
 from measured import NOISE, Lateness, always, measured
+from ports import free_port
 from strict import hammer, key, rules, strict
 
 
@@ -34,6 +36,77 @@ def test_start_without_redis_and_its_coming(redis_server, hosts, failure):
     assert statuses(one.port, "/", 6, **key("b")) == [200] * 5 + [429]
     assert b"weir:five:b" in server.client().keys()
     assert one.errors().count(f"{server.url()} unavailable") == 1 and one.errors().count(f"{server.url()} available again") == 1
+
+
+def lines(log, *words):
+    return [line for line in log.splitlines() if all(word in line for word in words)]
+
+
+HEARTBEAT = "heartbeat=200ms retry_min=20ms retry_max=100ms connect_timeout=200ms"
+
+
+@pytest.mark.parametrize("fault", ["kill", "pause"])
+def test_a_quiet_host_notices_that_the_store_is_unavailable(redis_server, hosts, fault):
+    """No request is sent: heartbeats of both workers find out, and the log has each change once."""
+    server = redis_server()
+    one, = hosts(server, 1, workers=2, settings=HEARTBEAT, deadline="20ms",
+                 server="location = /metrics { weir off; weir_metrics; access_log off; }")
+
+    def is_up(value):
+        return f"weir_store_up {value}\n" in get(one.port, "/metrics").body.decode()
+    wait_until(lambda: server.client().info("clients")["connected_clients"] >= 3, "the workers' connections")
+    assert is_up(1)
+    getattr(server, fault)()
+    wait_until(lambda: is_up(0) and one.status()["store"]["workers_without"] == 2, "both workers' news")
+    (server.start if fault == "kill" else server.resume)()
+    wait_until(lambda: is_up(1) and lines(one.errors(), "available again"), "the return")
+    assert one.status()["store"]["requests"] == 0
+    assert len(lines(one.errors(), "[error]", f"weir: store {server.url()} unavailable: ")) == 1, one.errors()
+    assert len(lines(one.errors(), "[notice]", f"weir: store {server.url()} available again")) == 1, one.errors()
+    assert statuses(one.port, "/", 6, **key("a")) == [200] * 5 + [429]
+
+
+def test_the_log_of_weir_serve_has_each_change_once(redis_server, serve):
+    """Two workers with an http and a stream block each: four clients of the store, and four readers of the rules."""
+    server = redis_server()
+    one = serve(f"""segment: {{ path: "@FOLDER@/segment", size: 4MiB }}
+workers: 2
+gateway: {{ listen: 127.0.0.1:@PORT@, upstreams: ["@BACKEND@"] }}
+metrics: 127.0.0.1:@METRICS@
+service: {{ resp: 127.0.0.1:{free_port()} }}
+store: {{ url: "{server.url()}", heartbeat: 200ms, retry_min: 20ms, retry_max: 100ms }}
+rules: "@FOLDER@/rules"
+""", start=False)
+    file = one.folder / "rules" / "rules.yaml"
+
+    def change(text):
+        beside = one.folder / "rules" / ".new"
+        beside.write_text(text)
+        beside.rename(file)
+    file.parent.mkdir()
+    change(rules())
+    one.start()
+    server.kill()
+    one.wait_for_log("unavailable: ")
+    server.start()
+    one.wait_for_log("available again")
+
+    def both_workers(result, times):
+        seen = {}
+        wait_until(lambda: sorted(reloads(one, seen, result).values()) == [times] * 2, f"{result} in both workers")
+    change(rules(strict(), strict("six")))
+    both_workers("ok", 1)
+    change("rules: [{ name: five, limit: many }]")
+    both_workers("failed", 1)
+    change(rules())
+    one.wait_for_log("good again")
+    both_workers("ok", 2)
+    log = one.log_text()
+    for text in (f"weir: error: store {server.url()} unavailable: ", f"weir: store {server.url()} available again",
+                 f'weir: rules "{one.folder}/rules" reloaded: 2 rules are active', "rules.yaml:1:",
+                 f'weir: error: rules "{one.folder}/rules" not loaded; the previous rules stay active',
+                 f'weir: rules "{one.folder}/rules" good again and reloaded: 1 rule is active'):
+        assert log.count(text) == 1, (text, log)
 
 
 class Load:

@@ -20,23 +20,19 @@
 #include "table/cuckoo.c"
 #include "table/slab.c"
 
-#define attempt pair_attempt
 #include "table/slot_pair.c"
-#undef attempt
 
 #define gather ring_gather
 #include "table/window_ring.c"
 #undef gather
 #undef SEALED
 
-#define attempt log_attempt
-#define flush   log_flush
-#define make    log_make
-#define pack    log_pack
-#define salted  log_salted
-#define unpack  log_unpack
+#define flush  log_flush
+#define make   log_make
+#define pack   log_pack
+#define salted log_salted
+#define unpack log_unpack
 #include "table/sliding_log.c"
-#undef attempt
 #undef flush
 #undef make
 #undef pack

@@ -203,8 +203,7 @@ void weir__api_memory_end(void);
 /* ---- Actions on api->route and api->body ---- */
 
 void weir__api_check(struct weir__api *api, struct weir__api_reply *reply); /* and refund */
-void weir__api_release(struct weir__api *api, struct weir__api_reply *reply);
-void weir__api_renew(struct weir__api *api, struct weir__api_reply *reply);
+void weir__api_lease(struct weir__api *api, struct weir__api_reply *reply); /* release, renew */
 void weir__api_reserve(struct weir__api *api, struct weir__api_reply *reply);
 void weir__api_settle(struct weir__api *api, struct weir__api_reply *reply); /* commit, cancel */
 

@@ -5,44 +5,28 @@
 
 /* ---- Permits ---- */
 
-/* Reads {"lease"} into scratch->permits. False: the reply has the error. */
-static bool read_lease(struct weir__api *api, struct weir__api_reply *reply)
+void weir__api_lease(struct weir__api *api, struct weir__api_reply *reply)
 {
+    bool renew = api->route->action == WEIR__API_RENEW;
+    weir_permits *permits = &api->scratch->permits;
     struct weir__api_item item;
-    return weir__api_read(api->body, WEIR__API_LEASE, &item, reply) &&
-           (weir_permits_from_text(api->engine, item.text, &api->scratch->permits) == 0 ||
-            weir__api_fail(reply, 400, "bad_lease", "this is no lease of this segment", "lease"));
-}
-
-void weir__api_release(struct weir__api *api, struct weir__api_reply *reply)
-{
-    weir_permits *permits = &api->scratch->permits;
-    if (!read_lease(api, reply))
+    if (!weir__api_read(api->body, WEIR__API_LEASE, &item, reply))
         return;
-    reply->needs_store = weir__api_collects(api) && weir_permits_release_begin(api->engine, permits, api->async) == 1;
-    if (reply->needs_store)
+    if (weir_permits_from_text(api->engine, item.text, permits)) {
+        weir__api_fail(reply, 400, "bad_lease", "this is no lease of this segment", "lease");
         return;
-    int released = api->async ? weir_permits_release_finish(api->engine, permits, api->async)
-                              : weir_permits_release(api->engine, permits);
-    if (released < 0)
-        weir__api_fail(reply, 503, "failed", weir_strerror(released), NULL);
-    else
-        weir__json_add(&reply->out, "{\"released\":%b}\n", released > 0);
-}
-
-void weir__api_renew(struct weir__api *api, struct weir__api_reply *reply)
-{
-    weir_permits *permits = &api->scratch->permits;
-    if (!read_lease(api, reply))
-        return;
+    }
     reply->needs_store =
-        weir__api_collects(api) && weir_permits_renew_begin(api->engine, permits, false, api->async) == 1;
+        weir__api_collects(api) && (renew ? weir_permits_renew_begin(api->engine, permits, false, api->async)
+                                          : weir_permits_release_begin(api->engine, permits, api->async)) == 1;
     if (reply->needs_store)
         return;
-    int error = api->async ? weir_permits_renew_finish(api->engine, permits, false, api->async)
-                           : weir_permits_renew(api->engine, permits);
-    if (error) {
-        weir__api_fail(reply, 503, "failed", weir_strerror(error), NULL);
+    int result = renew ? weir_permits_renew_finish(api->engine, permits, false, api->async)
+                       : weir_permits_release_finish(api->engine, permits, api->async);
+    if (result < 0) {
+        weir__api_fail(reply, 503, "failed", weir_strerror(result), NULL);
+    } else if (!renew) {
+        weir__json_add(&reply->out, "{\"released\":%b}\n", result > 0);
     } else if (!permits->count) {
         weir__api_fail(reply, 410, "expired", "the lease is over: its slot may be another's", "lease");
     } else {

@@ -26,15 +26,16 @@ struct packer {
     bool failed;
 };
 
+/* `value` NULL: skips it. */
 static void pass(struct packer *packer, void *value, size_t len)
 {
     if (packer->failed || len > packer->end - packer->at) {
         packer->failed = true;
         return;
     }
-    if (packer->to)
+    if (packer->to && value)
         memcpy(packer->to + packer->at, value, len);
-    else if (packer->from)
+    else if (packer->from && value)
         memcpy(value, packer->from + packer->at, len);
     packer->at += len;
 }
@@ -43,18 +44,11 @@ static void pass(struct packer *packer, void *value, size_t len)
 static void pass_text(struct packer *packer, weir_text *text)
 {
     uint16_t len = (uint16_t)text->len;
-    if (packer->to && text->len > UINT16_MAX)
-        packer->failed = true;
+    packer->failed |= packer->to && text->len > UINT16_MAX;
     pass(packer, &len, sizeof len);
-    if (packer->failed || len > packer->end - packer->at) {
-        packer->failed = true;
-        return;
-    }
-    if (packer->to && len)
-        memcpy(packer->to + packer->at, text->data, len);
-    else if (!packer->to)
+    if (!packer->to)
         *text = (weir_text){(const char *)packer->from + packer->at, len};
-    packer->at += len;
+    pass(packer, packer->to ? (void *)(uintptr_t)text->data : NULL, len);
 }
 
 static void pass_charge(struct packer *packer, struct weir__reservation_charge *charge)
@@ -161,8 +155,9 @@ int weir__reservations_format(void *memory, uint64_t bytes, const void *count)
     return count_in(memory, bytes) ? 0 : WEIR_ESIZE;
 }
 
-int weir__reservations_check(void *memory, uint64_t bytes)
+int weir__reservations_check(void *memory, uint64_t bytes, const void *count)
 {
+    (void)count; /* an existing file has its own */
     return count_in(memory, bytes) ? 0 : WEIR_EDAMAGED;
 }
 

@@ -71,7 +71,7 @@ struct weir__reservations {
 
 /* Formats a new file for *(const uint32_t *)count slots, and checks one that exists: 0 or an error of the library. */
 WEIR_MUST_CHECK int weir__reservations_format(void *memory, uint64_t bytes, const void *count);
-WEIR_MUST_CHECK int weir__reservations_check(void *memory, uint64_t bytes);
+WEIR_MUST_CHECK int weir__reservations_check(void *memory, uint64_t bytes, const void *count);
 /* WEIR_EDAMAGED: not a valid file. */
 WEIR_MUST_CHECK int weir__reservations_attach(struct weir__reservations *reservations, void *memory, uint64_t bytes);
 

@@ -65,8 +65,7 @@ static int settle_charge(struct weir__api *api, const struct weir__reservation_t
                         .window_ns = charge->window_ns};
     if (!decision)
         return weir_key_settle_begin(api->engine, &taken, amount, when, api->async);
-    return api->async ? weir_key_settle_finish(api->engine, &taken, amount, when, api->async, decision)
-                      : weir_key_settle(api->engine, &taken, amount, when, decision);
+    return weir_key_settle_finish(api->engine, &taken, amount, when, api->async, decision);
 }
 
 /* True if the store must reply first; the request is in api->async. An error counts as no request. */
@@ -79,11 +78,7 @@ static bool charge_needs_store(struct weir__api *api, const struct weir__reserva
 static void write_charge(struct weir__buffer *out, const struct weir__reservation_charge *charge, int64_t actual,
                          int error, const weir_decision *decision)
 {
-    weir__buffer_add_literal(out, "{\"rule\":");
-    if (charge->direct)
-        weir__buffer_add_literal(out, "null");
-    else
-        weir__json_add_string(out, charge->rule);
+    weir__json_add(out, charge->direct ? "{\"rule\":null" : "{\"rule\":%t", charge->rule);
     weir__json_add(out, ",\"key\":%t,\"reserved\":%d,\"cost\":%d", charge->key, charge->cost, actual);
     if (error)
         weir__buffer_add_literal(out, ",\"limit\":null,\"remaining\":null}");

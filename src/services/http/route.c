@@ -52,13 +52,10 @@ static bool ends_in(weir_text text, const char *end)
 static void find_key_route(enum weir__api_method method, weir_text path, struct weir__api_route *route)
 {
     bool block = ends_in(path, "/block");
-    const char *slash = memchr(path.data, '/', path.len);
     path.len -= block ? sizeof "/block" - 1 : 0;
-    if (!slash || slash >= path.data + path.len)
-        return;
-    weir_text rule = {path.data, (size_t)(slash - path.data)}, key = {slash + 1, path.len - rule.len - 1};
+    weir_text rule = weir__text_cut(&path, '/');
     int rule_len = weir__percent_decode(rule, false, route->rule, sizeof route->rule);
-    int key_len = weir__percent_decode(key, false, route->key, sizeof route->key);
+    int key_len = weir__percent_decode(path, false, route->key, sizeof route->key);
     if (rule_len <= 0 || key_len <= 0 || memchr(route->rule, 0, (size_t)rule_len))
         return;
     route->key_len = (size_t)key_len;
@@ -83,7 +80,6 @@ void weir__api_find_route(enum weir__api_method method, weir_text path, struct w
                   {"reserve", WEIR__POST, WEIR__API_RESERVE}, {"commit", WEIR__POST, WEIR__API_COMMIT},
                   {"cancel", WEIR__POST, WEIR__API_CANCEL},   {"release", WEIR__POST, WEIR__API_RELEASE},
                   {"renew", WEIR__POST, WEIR__API_RENEW},     {"openapi.json", WEIR__GET, WEIR__API_OPENAPI}};
-    static const char keys[] = "keys/";
     route->action = WEIR__API_NO_PATH;
     route->operator_only = route->takes_body = false;
     route->allowed = 0;
@@ -96,9 +92,8 @@ void weir__api_find_route(enum weir__api_method method, weir_text path, struct w
         route->takes_body = method == WEIR__POST;
         return;
     }
-    size_t len = sizeof keys - 1;
-    if (path.len > len && memcmp(path.data, keys, len) == 0)
-        find_key_route(method, (weir_text){path.data + len, path.len - len}, route);
+    if (weir__text_skip(&path, "keys/"))
+        find_key_route(method, path, route);
 }
 
 /* ---- Keys ---- */
@@ -122,9 +117,7 @@ static void state(struct weir__api *api, struct weir__api_reply *reply)
                                                                          route->key_len, now, api->async) == 1;
     if (reply->needs_store)
         return;
-    int error = api->async ? weir_key_state_finish(api->engine, route->rule, route->key, route->key_len, now,
-                                                   api->async, &outcome)
-                           : weir_key_state(api->engine, route->rule, route->key, route->key_len, now, &outcome);
+    int error = weir_key_state_finish(api->engine, route->rule, route->key, route->key_len, now, api->async, &outcome);
     if (error || outcome.error) { /* the host's own state instead of the store's would mislead */
         fail_key(reply, error ? error : outcome.error);
         return;
@@ -142,9 +135,7 @@ static void reset(struct weir__api *api, struct weir__api_reply *reply)
                                                                          route->key_len, now, api->async) == 1;
     if (reply->needs_store)
         return;
-    int error = api->async
-                    ? weir_key_reset_finish(api->engine, route->rule, route->key, route->key_len, now, api->async)
-                    : weir_key_reset(api->engine, route->rule, route->key, route->key_len, now);
+    int error = weir_key_reset_finish(api->engine, route->rule, route->key, route->key_len, now, api->async);
     if (error)
         fail_key(reply, error);
     else
@@ -184,8 +175,8 @@ void weir__api_run(struct weir__api *api, const struct weir__api_route *route, w
                                                                 [WEIR__API_RESERVE] = weir__api_reserve,
                                                                 [WEIR__API_COMMIT] = weir__api_settle,
                                                                 [WEIR__API_CANCEL] = weir__api_settle,
-                                                                [WEIR__API_RELEASE] = weir__api_release,
-                                                                [WEIR__API_RENEW] = weir__api_renew,
+                                                                [WEIR__API_RELEASE] = weir__api_lease,
+                                                                [WEIR__API_RENEW] = weir__api_lease,
                                                                 [WEIR__API_OPENAPI] = send_openapi,
                                                                 [WEIR__API_STATE] = state,
                                                                 [WEIR__API_RESET] = reset,

@@ -52,11 +52,6 @@ static char *put_text(char *to, weir_text text)
     return text.len ? weir__json_put_string(to, WEIR__JSON_STRING_MAX(text.len), text) : PUT(to, "null");
 }
 
-static char *put_name(char *to, const char *text)
-{
-    return put_text(to, (weir_text){text, strlen(text)});
-}
-
 static char *put_decision(char *to, const weir_outcome *by, const weir_decision *decision)
 {
     bool reserve =
@@ -69,9 +64,9 @@ static char *put_decision(char *to, const weir_outcome *by, const weir_decision 
         to = PUT(to, "\"decision\":\"delay\",\"allowed\":true,\"reason\":");
     else
         to = PUT(to, "\"decision\":\"allow\",\"allowed\":true,\"reason\":");
-    to = put_name(to, reason(by, decision));
+    to = put_text(to, weir__text_of(reason(by, decision)));
     to = PUT(to, ",\"rule\":");
-    to = put_name(to, by->rule);
+    to = put_text(to, weir__text_of(by->rule));
     to = PUT(to, ",\"key\":");
     to = put_text(to, (weir_text){by->key, by->key_len});
     to = PUT(to, ",\"limit\":");

@@ -7,11 +7,6 @@
 
 #define LENGTH_MAX 32 /* bytes of a length line */
 
-static inline bool is_digit(char c)
-{
-    return c >= '0' && c <= '9';
-}
-
 bool weir__resp_integer(weir_text text, int64_t *value)
 {
     return !weir__text_is(text, "-0") && weir__parse_int(text, value);
@@ -49,13 +44,13 @@ static enum weir__resp_result read_length(const char *data, size_t len, size_t *
 {
     size_t from = *at + 1, i = from;
     /* Fast path: one digit, or two without a leading 0. */
-    if (len - from >= 4 && is_digit(data[from])) {
+    if (len - from >= 4 && weir__is_digit(data[from])) {
         if (data[from + 1] == '\r' && data[from + 2] == '\n') {
             *value = data[from] - '0';
             *at = from + 3;
             return WEIR__RESP_COMMAND;
         }
-        if (data[from] != '0' && is_digit(data[from + 1]) && data[from + 2] == '\r' && data[from + 3] == '\n') {
+        if (data[from] != '0' && weir__is_digit(data[from + 1]) && data[from + 2] == '\r' && data[from + 3] == '\n') {
             *value = 10 * (data[from] - '0') + data[from + 1] - '0';
             *at = from + 4;
             return WEIR__RESP_COMMAND;

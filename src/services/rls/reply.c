@@ -95,18 +95,10 @@ static Google__Protobuf__Value *make_value(struct weir__arena *arena, const json
 }
 
 /* "key=value" */
-static json_t *entry_json(const Rls__RateLimitDescriptor__Entry *entry, struct weir__arena *arena)
+static json_t *entry_json(const Rls__RateLimitDescriptor__Entry *entry)
 {
-    size_t len = entry->key.len + 1 + entry->value.len;
-    char *text = weir__arena_take(arena, len);
-    if (!text)
-        return NULL;
-    if (entry->key.len)
-        memcpy(text, entry->key.data, entry->key.len);
-    text[entry->key.len] = '=';
-    if (entry->value.len)
-        memcpy(text + entry->key.len + 1, entry->value.data, entry->value.len);
-    return json_stringn(text, len);
+    return json_pack("s%++%", entry->key.len ? (const char *)entry->key.data : "", entry->key.len, "=",
+                     entry->value.len ? (const char *)entry->value.data : "", entry->value.len);
 }
 
 /* In protobuf's text format; 0 is left out. */
@@ -124,12 +116,12 @@ static json_t *number_json(uint64_t number)
     return number <= UINT64_C(1) << 53 ? json_integer((json_int_t)number) : json_real((double)number);
 }
 
-static json_t *descriptor_json(const Rls__RateLimitDescriptor *descriptor, struct weir__arena *arena)
+static json_t *descriptor_json(const Rls__RateLimitDescriptor *descriptor)
 {
     json_t *entries = json_array();
     int failed = 0;
     for (size_t i = 0; i < descriptor->n_entries; i++)
-        failed |= json_array_append_new(entries, entry_json(descriptor->entries[i], arena));
+        failed |= json_array_append_new(entries, entry_json(descriptor->entries[i]));
     json_t *made = json_pack("{s:o,s:o*,s:o*}", "entries", entries, "limit",
                              descriptor->limit ? limit_json(descriptor->limit) : NULL, "hitsAddend",
                              descriptor->hits_addend ? number_json(descriptor->hits_addend->value) : NULL);
@@ -177,7 +169,7 @@ json_t *weir__rls_metadata(const struct weir__rls_evaluation *evaluation)
     json_t *descriptors = json_array(), *passed = passed_json(evaluation);
     int failed = 0;
     for (size_t i = 0; i < request->n_descriptors; i++)
-        failed |= json_array_append_new(descriptors, descriptor_json(request->descriptors[i], evaluation->arena));
+        failed |= json_array_append_new(descriptors, descriptor_json(request->descriptors[i]));
     json_t *made =
         json_pack("{s:s%,s:o,s:o*,s:O*}", "domain", request->domain.data, request->domain.len, "descriptors",
                   descriptors, "hitsAddend", request->hits_addend ? json_integer(request->hits_addend) : NULL,

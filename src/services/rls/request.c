@@ -31,15 +31,15 @@ Rls__Unit weir__rls_unit(int64_t window_ns)
 
 /* ---- Texts ---- */
 
-/* proto3 strings are UTF-8; other bytes could not be sent back to a client. */
-static bool is_text(ProtobufCBinaryData text)
-{
-    return weir__utf8_valid((weir_text){(const char *)text.data, text.len});
-}
-
 static weir_text text_of(ProtobufCBinaryData text)
 {
     return (weir_text){(const char *)text.data, text.len};
+}
+
+/* proto3 strings are UTF-8; other bytes could not be sent back to a client. */
+static bool is_text(ProtobufCBinaryData text)
+{
+    return weir__utf8_valid(text_of(text));
 }
 
 /* ---- Descriptors ---- */
@@ -126,13 +126,12 @@ static bool is_sound(const Rls__RateLimitRequest *request, struct weir__rls_repl
 static bool prepare(struct weir__rls_evaluation *evaluation, struct weir__rls_reply *reply)
 {
     size_t count = evaluation->request->n_descriptors;
-    evaluation->descriptors = weir__arena_array(evaluation->arena, count, sizeof *evaluation->descriptors);
-    evaluation->matches = weir__arena_array(evaluation->arena, count, sizeof *evaluation->matches);
-    evaluation->outcomes =
-        count <= 256 ? weir__arena_take(evaluation->arena, count * sizeof *evaluation->outcomes) : NULL;
     if (count > 256)
         return weir__rls_fail(reply, WEIR__GRPC_INVALID_ARGUMENT, "the request has %zu descriptors; at most 256",
                               count);
+    evaluation->descriptors = weir__arena_array(evaluation->arena, count, sizeof *evaluation->descriptors);
+    evaluation->matches = weir__arena_array(evaluation->arena, count, sizeof *evaluation->matches);
+    evaluation->outcomes = weir__arena_take(evaluation->arena, count * sizeof *evaluation->outcomes);
     if (!evaluation->descriptors || !evaluation->matches || !evaluation->outcomes)
         return weir__rls_fail_memory(reply);
     for (size_t i = 0; i < count; i++)

@@ -168,6 +168,13 @@ TEST(duration_is_formatted)
     CHECK(strcmp(weir__window_text(14 * D, text), "14d") == 0);
     CHECK(strcmp(weir__bytes_text(17.83e6, text), "17.8 MB") == 0);
     CHECK(strcmp(weir__bytes_text(512, text), "512 B") == 0);
+    CHECK(strcmp(weir__size_text(19.1e6, text), "19MiB") == 0);
+    CHECK(strcmp(weir__size_text(67108864, text), "64MiB") == 0);
+    CHECK(strcmp(weir__size_text(67108865, text), "65MiB") == 0);
+    CHECK(strcmp(weir__size_text(1024, text), "1024B") == 0);
+    CHECK(strcmp(weir__size_text(6e12, text), "5588GiB") == 0);
+    int64_t bytes;
+    CHECK(weir__parse_size(weir__text_of(weir__size_text(1.28e9, text)), &bytes) && bytes >= 1280000000);
 }
 
 TEST_MAIN

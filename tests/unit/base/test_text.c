@@ -117,4 +117,15 @@ TEST(base64url_there_and_back)
     }
 }
 
+TEST(labels_are_escaped)
+{
+    char to[8];
+    weir__escape_label(WEIR__TEXT("a\\\"\n"), to, sizeof to);
+    CHECK(strcmp(to, "a\\\\\\\"\\n") == 0);
+    weir__escape_label(WEIR__TEXT("a\0b"), to, sizeof to);
+    CHECK(strcmp(to, "ab") == 0);
+    weir__escape_label(WEIR__TEXT("\"\"\"\""), to, sizeof to); /* no half of an escape */
+    CHECK(strcmp(to, "\\\"\\\"\\\"") == 0);
+}
+
 TEST_MAIN

@@ -30,6 +30,13 @@ TEST(stores)
     CHECK(!strstr(config.store.shown, "secret"));
     CHECK_EQ(config.store.place.line, 3);
     CHECK_EQ(config.store.setting_count, 0);
+    CHECK_EQ(config.store.consistency, WEIR_PER_ALGORITHM);
+    CHECK_EQ(config.store.sync_interval_us, 50000);
+    CHECK_EQ(load(GATEWAY RULES "store: redis://a?sync_interval=20ms\n"), 0);
+    CHECK_EQ(config.store.sync_interval_us, 20000);
+    CHECK_EQ(load(GATEWAY RULES "store: { url: redis://a, sync_interval: 30ms, consistency: local }\n"), 0);
+    CHECK_EQ(config.store.sync_interval_us, 30000);
+    CHECK_EQ(config.store.consistency, WEIR_LOCAL);
 
     CHECK_EQ(load(GATEWAY RULES "store:\n  url: rediss://a\n  deadline: 5ms\n  hash_keys: true\n  ca: ca.pem\n"
                                 "  password_file: /etc/weir/secret\n  consistency: strict\n  breaker_failures: 3\n"),
@@ -292,6 +299,41 @@ TEST(secrets_are_not_quoted)
     CHECK(strstr(config.rules_text.data, "hunter2") != NULL);
 }
 
+/* A line break of Unicode inside a hidden secret stays one: the lines below it are found and quoted as they are. */
+TEST(hidden_secrets_keep_their_lines)
+{
+    static const char *const breaks[] = {"\n", "\r\n", "\xc2\x85", "\xe2\x80\xa8", "\xe2\x80\xa9"};
+    char yaml[512];
+    for (size_t i = 0; i < sizeof breaks / sizeof *breaks; i++) {
+        snprintf(yaml, sizeof yaml,
+                 "first: 1\n" GATEWAY RULES "store: { url: 'redis://a', password: \"a%s  hunter2\" }\nlast: 1\n",
+                 breaks[i]);
+        CHECK_EQ(load(yaml), WEIR_ERULES);
+        CHECK(diags_is(&diags, 0, 1, 1, "first") && diags_is(&diags, 1, 6, 1, "last"));
+        CHECK(strncmp(diags.all[1].source, "last: 1", strlen("last: 1")) == 0);
+    }
+}
+
+/* Only the host itself is reached without encryption, and not a name that begins like one of its own. */
+TEST(origins_of_other_hosts)
+{
+    static const struct {
+        const char *url;
+        bool warned;
+    } cases[] = {
+        {"http://localhost:1/", false},         {"http://127.0.0.9/x", false},    {"http://[::1]:1/", false},
+        {"http://a:b@localhost/", false},       {"https://example.com/", false},  {"http://example.com/", true},
+        {"http://localhost.example.com", true}, {"http://127.example.com", true}, {"http://[::12]/", true},
+        {"http://localhost@example.com/", true}};
+    char yaml[256];
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        snprintf(yaml, sizeof yaml, GATEWAY "state: /tmp/there\nrules: '%s'\n", cases[i].url);
+        CHECK_EQ(load(yaml), 0);
+        CHECK_EQ(diags.count, cases[i].warned);
+        CHECK(!cases[i].warned || strstr(diags.all[0].message, "unencrypted"));
+    }
+}
+
 TEST(rules_service)
 {
     CHECK_EQ(load(GATEWAY RULES "state: /tmp/there\nadmin: 127.0.0.1:9091\n"), 0);
@@ -353,6 +395,25 @@ TEST(rules_are_extracted)
     check_cut("\xef\xbb\xbfrules: []\r\n" GATEWAY, "rules: []\r\n");
     check_cut("# \xe2\x80\xa8# second\n" GATEWAY "rules: []\n",
               "  \xe2\x80\xa8        \n                                                               \nrules: []\n");
+}
+
+TEST(files_of_extracted_rules_are_absolute)
+{
+    char expected[512];
+    snprintf(
+        expected, sizeof expected,
+        "identity:\n  tier: { from: host, file: '%s/plans.csv', default: x }\n  t: { file: '/a''b.csv', from: host "
+        "}\nrules: []\n",
+        folder);
+    check_cut("identity:\n  tier: { from: host, file: plans.csv, default: x }\n  t: { file: \"/a'b.csv\", from: host "
+              "}\nrules: []\n" GATEWAY,
+              expected);
+    snprintf(expected, sizeof expected,
+             "      \n  identity:\n    tier:\n      file: '%s/plans.csv'\n      from: host\n  rules: []\n", folder);
+    check_cut("rules:\n  identity:\n    tier:\n      file: plans.csv\n      from: host\n  rules: []\n" GATEWAY,
+              expected);
+    CHECK_EQ(load("identity: { tier: { from: host, file: '' } }\nrules: []\n" GATEWAY), WEIR_ERULES);
+    CHECK(diags_is(&diags, 0, 1, 39, "file must be a path, and is empty"));
 }
 
 TEST(extracted_rules_keep_their_positions)

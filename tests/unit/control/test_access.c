@@ -403,9 +403,9 @@ static int fake_list(void *context, const struct weir__host_deferred *which, cha
     return 0;
 }
 
-static int fake_get(void *context, const char *ticket, char **json, char *why)
+static int fake_ticket(void *context, const char *ticket, enum weir__host_change change, char **json, char *why)
 {
-    (void)context, (void)ticket, (void)why;
+    (void)context, (void)ticket, (void)change, (void)why;
     *json = strdup("{\"key\":\"user:secret\",\"state\":\"waiting\"}");
     return 0;
 }
@@ -414,7 +414,7 @@ static int fake_get(void *context, const char *ticket, char **json, char *why)
 TEST(key_texts_are_shown_by_role)
 {
     int result = 0;
-    struct weir__control_queue queue = {.list = fake_list, .get = fake_get};
+    struct weir__control_queue queue = {.list = fake_list, .ticket = fake_ticket};
     struct weir__control_host host = {
         .context = &result, .key_reset = fake_reset, .key_hash = fake_hash, .hot = fake_hidden, .queue = &queue};
     static const char *const roles[] = {"viewer", "editor", "operator"};

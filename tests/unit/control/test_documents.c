@@ -203,6 +203,8 @@ TEST(response_for_all_rules_is_a_setting)
     struct service s = {0};
     service_open(&s, false);
     CHECK_EQ(rest(&s, "POST /v1/rules", "response: { staus: 503 }\n"), 422);
+    CHECK_EQ(rest(&s, "POST /v1/rules", "identity: { tier: { from: api_key, file: /etc/plans.csv } }\n"), 422);
+    CHECK(strstr(s.reply.body, "rules of a rules service cannot name files"));
     CHECK_EQ(rest(&s, "POST /v1/rules", "{\"response\":{\"status\":503}}"), 201);
     CHECK_WORD(&s, "name", "settings");
     CHECK_WORD(&s, "kind", "settings");

@@ -39,7 +39,7 @@ static int waiting(void)
 {
     int count = 0;
     pthread_mutex_lock(&lock.mutex);
-    for (struct weir__waiting **at = &lock.first; at != lock.end; at = (struct weir__waiting **)*at)
+    for (void **at = (void **)lock.waiting.tqh_first; at; at = *at) /* the link is the first member of a waiter */
         count++; /* the pointer to the next waiter is the first member */
     pthread_mutex_unlock(&lock.mutex);
     return count;

@@ -2,11 +2,16 @@
 #include "service.h"
 
 #include "../../awake.h"
+#include "../../failing.h"
 
 #include <pthread.h>
 #include <sqlite3.h>
 #include <sys/mount.h>
 #include <time.h>
+
+static bool no_memory; /* for a column's text */
+FAILING(const unsigned char *, sqlite3_column_text, (sqlite3_stmt * statement, int column), (statement, column), NULL,
+        no_memory)
 
 static void publish_first(struct service *s)
 {
@@ -30,6 +35,21 @@ TEST(database_is_locked)
     CHECK_EQ(sqlite3_exec(other, "ROLLBACK", NULL, NULL, NULL), SQLITE_OK);
     CHECK_EQ(rest(&s, "POST /v1/rules", rule_text("b", 1)), 201);
     sqlite3_close(other);
+    service_close(&s);
+}
+
+/* A column without memory for its text is not read as NULL. */
+TEST(no_memory_for_a_column)
+{
+    struct service s = {0};
+    service_open(&s, false);
+    publish_first(&s);
+    no_memory = true;
+    CHECK_EQ(rest(&s, "GET /v1/rules", NULL), 503);
+    CHECK_WORD(&s, "error.code", "no_memory");
+    no_memory = false;
+    CHECK_EQ(rest(&s, "GET /v1/rules", NULL), 200);
+    CHECK_EQ(json_array_size(at(&s, "items")), 1);
     service_close(&s);
 }
 
@@ -175,6 +195,78 @@ TEST(workers_file_cannot_be_written)
     CHECK_EQ(weir__control_tick(s.control), 0);
     CHECK(strstr(file_text(s.path), "limit: 2\n") != NULL);
     service_close(&s);
+}
+
+static int logged[WEIR__LOG_ERROR + 1]; /* lines, by level */
+static char last_line[256];
+
+static void log_line(void *context, enum weir__log_level level, const char *message)
+{
+    (void)context;
+    logged[level]++;
+    snprintf(last_line, sizeof last_line, "%s", message);
+}
+
+static void tick_often(struct service *s)
+{
+    for (int i = 0; i < 3; i++) {
+        s->control->tried_ms = 0;
+        (void)weir__control_tick(s->control);
+        (void)rest(s, "GET /v1/rules", NULL);
+    }
+}
+
+/* A fault is logged once while it lasts, and its end is no warning. */
+TEST(faults_and_their_ends_are_logged_once)
+{
+    static const struct weir__control_host host = {.log = log_line};
+    struct service a = {.host = &host}, b;
+    sqlite3 *other = NULL;
+    char blocker[160], moved[160];
+    service_open(&a, false);
+    publish_first(&a);
+    snprintf(blocker, sizeof blocker, "%s.new", a.path);
+    CHECK_EQ(mkdir(blocker, 0700), 0);
+    CHECK_EQ(rest_if_match(&a, "PUT /v1/rules/a", "*", rule_text("a", 2)), 200);
+    CHECK_EQ(rest(&a, "POST /v1/rules/a/publish", "{\"stage\":\"enforced\"}"), 200);
+    tick_often(&a);
+    CHECK_EQ(logged[WEIR__LOG_WARNING], 1);
+    CHECK_EQ(rmdir(blocker), 0);
+    tick_often(&a);
+    snprintf(moved, sizeof moved, "%s/moved", a.folder);
+    CHECK_EQ(rename(a.url + strlen("sqlite:"), moved), 0);
+    tick_often(&a);
+    CHECK_EQ(logged[WEIR__LOG_WARNING], 2);
+    CHECK_EQ(logged[WEIR__LOG_INFO], 0);
+    CHECK_EQ(rename(moved, a.url + strlen("sqlite:")), 0);
+    tick_often(&a);
+    CHECK_EQ(logged[WEIR__LOG_WARNING], 2);
+    CHECK_EQ(logged[WEIR__LOG_INFO], 1);
+    CHECK(strcmp(last_line, "the rules database is available again") == 0);
+    /* A revision of another host: `published` logs it, and it is no warning. One that is damaged is one, once. */
+    b = a;
+    b.reply = (struct weir__rest_reply){0};
+    b.json = NULL;
+    snprintf(b.path, sizeof b.path, "%s/other.yaml", a.folder);
+    service_open_again(&b);
+    CHECK_EQ(rest_if_match(&b, "PUT /v1/rules/a", "*", rule_text("a", 3)), 200);
+    CHECK_EQ(rest(&b, "POST /v1/rules/a/publish", "{\"stage\":\"enforced\"}"), 200);
+    tick_often(&a);
+    CHECK(strstr(file_text(a.path), "limit: 3\n") != NULL);
+    CHECK_EQ(logged[WEIR__LOG_WARNING], 2);
+    CHECK_EQ(rest_if_match(&b, "PUT /v1/rules/a", "*", rule_text("a", 4)), 200);
+    CHECK_EQ(rest(&b, "POST /v1/rules/a/publish", "{\"stage\":\"enforced\"}"), 200);
+    CHECK_EQ(sqlite3_open(a.url + strlen("sqlite:"), &other), SQLITE_OK);
+    CHECK_EQ(sqlite3_exec(other,
+                          "DROP TRIGGER versions_no_update; UPDATE versions SET text = 'name: a' WHERE version = 4",
+                          NULL, NULL, NULL),
+             SQLITE_OK);
+    sqlite3_close(other);
+    tick_often(&a);
+    CHECK_EQ(logged[WEIR__LOG_WARNING], 3);
+    CHECK(strstr(last_line, "cannot be used; the old rules stay active") != NULL);
+    service_shut(&b);
+    service_close(&a);
 }
 
 /* ---- PostgreSQL ---- */

@@ -31,30 +31,18 @@ static int fake_list(void *context, const struct weir__host_deferred *which, cha
     return reply_with(json, why, what);
 }
 
-static int fake_get(void *context, const char *ticket, char **json, char *why)
+static int fake_ticket(void *context, const char *ticket, enum weir__host_change change, char **json, char *why)
 {
-    (void)context;
+    static const char *const names[] = {"get", "cancel", "requeue"};
     if (strcmp(ticket, TICKET) != 0)
         return WEIR__HOST_NO_TICKET;
-    return reply_with(json, why, "get");
-}
-
-static int fake_cancel(void *context, const char *ticket, char **json, char *why)
-{
-    (void)ticket;
-    played.error = *(int *)context;
-    return reply_with(json, why, "cancel");
-}
-
-static int fake_requeue(void *context, const char *ticket, char **json, char *why)
-{
-    (void)ticket;
-    played.error = *(int *)context;
-    return reply_with(json, why, "requeue");
+    if (change)
+        played.error = *(int *)context;
+    return reply_with(json, why, names[change]);
 }
 
 static int refusal;
-static const struct weir__control_queue queue = {&refusal, fake_stats, fake_list, fake_get, fake_cancel, fake_requeue};
+static struct weir__control_queue queue = {&refusal, fake_stats, fake_list, fake_ticket};
 static const struct weir__control_host host = {.queue = &queue};
 
 TEST(list_can_be_filtered)

@@ -35,11 +35,11 @@ static int counted_parse(const char *name, const char *text, size_t len, weir_di
             pthread_cond_wait(&slow_changed, &slow_lock);
         pthread_mutex_unlock(&slow_lock);
     }
-    return weir_rules_parse(name, text, len, diagnose, context, rules);
+    return weir__rules_parse_published(name, text, len, diagnose, context, rules);
 }
 
-#define weir__yaml_read  counted_read
-#define weir_rules_parse counted_parse
+#define weir__yaml_read             counted_read
+#define weir__rules_parse_published counted_parse
 #include "control/set.c"
 
 static void count_from_here(struct service *s)

@@ -101,8 +101,8 @@ static void compare_pair(const struct pair *pair)
 {
     const weir *a = pair->model, *b = pair->engine;
     CHECK_EQ(memcmp(a->segment->mapped.memory, b->segment->mapped.memory, a->segment->mapped.bytes), 0);
-    CHECK(same_memory(&a->hot_sampler->mapped, &b->hot_sampler->mapped));
-    CHECK(same_ledgers(&a->deltas->ledger, &b->deltas->ledger));
+    CHECK(same_memory(&a->hot_sampler.mapped, &b->hot_sampler.mapped));
+    CHECK(same_ledgers(&a->deltas.ledger, &b->deltas.ledger));
     CHECK(memcmp(&a->unread_stats, &b->unread_stats, sizeof a->unread_stats) == 0);
     CHECK_EQ(a->regex_limited, b->regex_limited);
 }
@@ -273,8 +273,8 @@ static void end_permits(const struct contest *c, weir_permits *its, weir_permits
 static void beat(const struct pair *pair)
 {
     uint64_t now = weir__coarse_ms();
-    weir__store64(&pair->model->deltas->ledger.header->heartbeat_ms, now);
-    weir__store64(&pair->engine->deltas->ledger.header->heartbeat_ms, now);
+    weir__store64(&pair->model->deltas.ledger.header->heartbeat_ms, now);
+    weir__store64(&pair->engine->deltas.ledger.header->heartbeat_ms, now);
 }
 
 static void check_both(struct contest *c, weir_query *query)
@@ -321,7 +321,7 @@ static void interfere(struct contest *c)
     view.shed[WEIR_LOW] = (uint32_t)draw(&to, 1001);
     uint64_t kind = draw(&to, 5), lasts = draw(&to, 3) * (uint64_t)WEIR_SECOND, down = draw(&to, 2);
     for (size_t i = 0; i < 2; i++) {
-        struct weir__ledger_header *header = both[i]->deltas->ledger.header;
+        struct weir__ledger_header *header = both[i]->deltas.ledger.header;
         if (kind == 0) /* rules of several limits have another name here */
             (void)!weir_key_block(both[i], c->rule, c->key, strlen(c->key), (int64_t)lasts, c->now);
         if (kind == 3)

@@ -34,7 +34,7 @@ static weir *opened(const char *hot, int flags, uint64_t bytes)
 
 static const struct weir__hot_rule *sketch_of(const weir *engine, const char *rule)
 {
-    return weir__hot_lookup(&engine->hot_sampler->hot, weir__rule_id((weir_text){rule, strlen(rule)}, false));
+    return weir__hot_lookup(&engine->hot_sampler.hot, weir__rule_id((weir_text){rule, strlen(rule)}, false));
 }
 
 static size_t top(const weir *engine, enum weir__hot_kind kind, struct weir__hot_key *keys, size_t max)
@@ -201,7 +201,7 @@ TEST(shown_hashes_cannot_be_inverted)
  */
 TEST(sample_files_are_kept_or_replaced)
 {
-    struct weir__hot_sampler *look = NULL;
+    struct weir__hot_sampler look = {0};
     unlink(path);
     CHECK_EQ(weir__hot_sampler_attach(path, 0, &look), WEIR_ENOENT);
     weir *engine = opened(path, 0, 1 << 20);
@@ -209,25 +209,25 @@ TEST(sample_files_are_kept_or_replaced)
     weir_close(engine);
     CHECK_EQ(weir__hot_sampler_attach(path, 0, &look), 0);
     uint64_t api = weir__rule_id((weir_text){"api", 3}, false);
-    CHECK(look && look->mapped.bytes == 1 << 20 && weir__hot_lookup(&look->hot, api)->sketch[0].total > 500);
-    weir__hot_sampler_close(look);
+    CHECK(look.mapped.bytes == 1 << 20 && weir__hot_lookup(&look.hot, api)->sketch[0].total > 500);
+    weir__mapped_close(&look.mapped);
 
     int file = open(path, O_WRONLY);
     CHECK(pwrite(file, "damaged!", 8, 0) == 8);
     close(file);
     CHECK_EQ(weir__hot_sampler_attach(path, 0, &look), WEIR_EDAMAGED);
     engine = opened(path, 0, 2 << 20);
-    CHECK(engine->hot_sampler && engine->hot_sampler->mapped.bytes == 2 << 20);
+    CHECK(engine->hot_sampler.mapped.memory && engine->hot_sampler.mapped.bytes == 2 << 20);
     use(engine);
     weir_close(engine);
     unlink(path);
 
     engine = opened("/nowhere/at/all.hot", 0, 0);
-    CHECK(engine && !engine->hot_sampler);
+    CHECK(engine && !engine->hot_sampler.mapped.memory);
     use(engine);
     weir_close(engine);
     engine = opened("", 0, 1000); /* too small for one sketch */
-    CHECK(engine && !engine->hot_sampler);
+    CHECK(engine && !engine->hot_sampler.mapped.memory);
     weir_close(engine);
 }
 
@@ -235,8 +235,8 @@ TEST(sample_files_are_kept_or_replaced)
 TEST(more_rules_than_sketches)
 {
     weir *engine = opened("", 0, weir__hot_bytes(1));
-    CHECK_EQ(engine->hot_sampler->hot.rule_slots, 1);
-    CHECK_EQ(engine->hot_sampler->hot.header->without, 1);
+    CHECK_EQ(engine->hot_sampler.hot.rule_slots, 1);
+    CHECK_EQ(engine->hot_sampler.hot.header->without, 1);
     use(engine);
     weir_close(engine);
 }
@@ -273,7 +273,7 @@ TEST(threads_sample_concurrently)
         for (size_t k = 0; k < count; k++)
             CHECK(keys[k].len == 0 || memcmp(keys[k].text, "user:", 5) == 0);
         if (i % 25 == 24)
-            weir__hot_age(weir__hot_find(&engine->hot_sampler->hot, weir__rule_id((weir_text){"api", 3}, false), 1));
+            weir__hot_age(weir__hot_find(&engine->hot_sampler.hot, weir__rule_id((weir_text){"api", 3}, false), 1));
     }
     for (int i = 0; i < 4; i++)
         pthread_join(thread[i], NULL);
@@ -332,7 +332,7 @@ TEST(sketches_of_removed_rules_are_reused)
         else
             CHECK_EQ(weir_reload(engine), 1);
     }
-    struct weir__hot_rule *hot_rule = engine->hot_sampler->hot.rule_slot;
+    struct weir__hot_rule *hot_rule = engine->hot_sampler.hot.rule_slot;
     CHECK(sketch_of(engine, "old") == hot_rule && !sketch_of(engine, "new")); /* not at once */
     for (int i = 0; i < 64; i++)
         test_check(engine, "GET /", 1);

@@ -45,9 +45,9 @@ static int64_t recorded(weir *engine, const char *rule, const char *key)
 {
     int64_t sum = 0;
     uint64_t id = weir__rule_id((weir_text){rule, strlen(rule)}, false);
-    for (uint64_t i = 0; i < engine->deltas->ledger.entries; i++) {
+    for (uint64_t i = 0; i < engine->deltas.ledger.entries; i++) {
         struct weir__ledger_entry entry;
-        weir__ledger_read(&engine->deltas->ledger, i, &entry);
+        weir__ledger_read(&engine->deltas.ledger, i, &entry);
         if (!entry.identity)
             continue;
         CHECK(entry.ready);
@@ -104,7 +104,7 @@ TEST(nothing_is_recorded_without_a_ledger_or_an_eventual_rule)
 {
     weir *engine = open_with(rules, NULL, 0);
     CHECK(test_passes(engine, "GET /x ip=192.0.2.1", 0));
-    CHECK(!engine->deltas);
+    CHECK(!engine->deltas.mapped.memory);
     weir_close(engine);
 
     char folder[] = "/tmp/weir-deltas-XXXXXX", path[64];
@@ -117,18 +117,19 @@ TEST(nothing_is_recorded_without_a_ledger_or_an_eventual_rule)
     CHECK(weir_ledger_stats_read(engine, &(weir_ledger_stats){0}) == WEIR_ENOENT && stat(path, &what) == 0);
     weir_close(engine);
     engine = open_with(rules, path, 1 << 20);
-    CHECK(engine->deltas && stat(path, &what) == 0 && what.st_size == 1 << 20 && (what.st_mode & 0777) == 0600);
+    CHECK(engine->deltas.mapped.memory && stat(path, &what) == 0 && what.st_size == 1 << 20 &&
+          (what.st_mode & 0777) == 0600);
     CHECK(test_passes(engine, "GET /x ip=192.0.2.1", 0));
     weir_close(engine);
 
     /* It outlives its engine; a damaged one is replaced; a foreign file is left alone. */
     engine = open_with(rules, path, 1 << 22);
     CHECK_EQ(recorded(engine, "a", NULL), 1);
-    engine->deltas->ledger.header->entries++;
+    engine->deltas.ledger.header->entries++;
     weir_close(engine);
     engine = open_with(rules, path, 1 << 22);
     CHECK_EQ(recorded(engine, "a", NULL), 0);
-    CHECK_EQ(engine->deltas->mapped.bytes, 1 << 22);
+    CHECK_EQ(engine->deltas.mapped.bytes, 1 << 22);
     weir_close(engine);
     FILE *other = fopen(path, "w");
     fputs("something that is not ours, and somewhat longer than the header of a ledger", other);
@@ -185,7 +186,7 @@ TEST(tiers_and_long_keys)
     CHECK(test_passes(engine, "GET /t user_id=7", 0));
     CHECK(test_passes(engine, "GET /t user_id=7 tier=pro", 0));
     CHECK_EQ(recorded(engine, "tiered", "7"), 2);
-    const struct weir__ledger *ledger = &engine->deltas->ledger;
+    const struct weir__ledger *ledger = &engine->deltas.ledger;
     uint64_t tiers = 0;
     struct weir__ledger_entry entry;
     for (uint64_t i = 0; i < ledger->entries; i++) {
@@ -233,7 +234,7 @@ TEST(full_ledger_disturbs_no_request)
         snprintf(line, sizeof line, "GET /x ip=10.0.%d.%d", i / 250, i % 250);
         CHECK(test_passes(engine, line, 0));
     }
-    CHECK(engine->deltas->ledger.header->full > 1000);
+    CHECK(engine->deltas.ledger.header->full > 1000);
     weir_close(engine);
 }
 
@@ -248,7 +249,7 @@ TEST(truncated_ledger_crashes_no_process)
     CHECK_EQ(truncate(path, 0), 0);
     CHECK_EQ(test_passing(engine, "GET /x ip=192.0.2.1", 0, 9), 3);
     CHECK_EQ(test_passing(engine, "GET /x ip=192.0.2.2", 0, 9), 5);
-    CHECK(engine->deltas->mapped.lost && !weir_segment_lost(engine->segment));
+    CHECK(engine->deltas.mapped.lost && !weir_segment_lost(engine->segment));
     weir_close(engine);
     engine = open_with(rules, path, 1 << 20); /* created anew */
     CHECK_EQ(test_passing(engine, "GET /x ip=192.0.2.1", 0, 9), 5);
@@ -283,11 +284,11 @@ static void check_policies(weir *engine, bool unavailable)
 TEST(policies_when_the_store_is_unavailable)
 {
     weir *engine = open_with(policies, "", 1 << 20);
-    struct weir__ledger_header *header = engine->deltas->ledger.header;
+    struct weir__ledger_header *header = engine->deltas.ledger.header;
     CHECK_EQ(test_passing(engine, "GET /o ip=192.0.2.1", 0, 3), 1);
     CHECK_EQ(test_passing(engine, "GET /l ip=192.0.2.1", 0, 3), 1);
     check_policies(engine, false); /* the agent is still starting */
-    engine->deltas->opened_ms -= WEIR__DELTA_LEDGER_SILENT_MS + 100;
+    engine->deltas.opened_ms -= WEIR__DELTA_LEDGER_SILENT_MS + 100;
     check_policies(engine, true); /* it never started */
     weir__store64(&header->heartbeat_ms, weir__coarse_ms());
     check_policies(engine, false); /* it runs */

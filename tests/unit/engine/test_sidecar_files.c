@@ -14,7 +14,8 @@ enum { STRANGER = 65534, SIZE = 1 << 20 };
 static const char eventual[] = "rules: [{name: a, limit: 5, window: 1m, consistency: eventual}]\n";
 static const char local[] = "rules: [{name: a, limit: 5, window: 1m}]\n";
 
-static char folder[64], paths[3][80]; /* of hot keys, load level, ledger */
+enum { FILES = 4 };
+static char folder[64], paths[FILES][80]; /* of hot keys, load level, ledger, denials */
 static char diagnostics[4096];
 static int warnings, errors;
 
@@ -30,17 +31,17 @@ static void collect_diagnostic(void *context, const weir_diagnostic *diagnostic)
 
 static void begin(void)
 {
-    static const char *const endings[] = {"hot", "load", "ledger"};
+    static const char *const endings[] = {"hot", "load", "ledger", "denials"};
     private_path(folder, sizeof folder, "open");
     CHECK_EQ(mkdir(folder, 0700), 0);
     CHECK_EQ(chmod(folder, 01777), 0);
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < FILES; i++)
         snprintf(paths[i], sizeof paths[i], "%s/segment.%s", folder, endings[i]);
 }
 
 static void end(void)
 {
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < FILES; i++)
         unlink(paths[i]);
     CHECK_EQ(rmdir(folder), 0);
 }
@@ -56,19 +57,21 @@ static int open_engine(const char *rules, weir **engine)
                         .hot_bytes = 1 << 20,
                         .load = paths[1],
                         .ledger = paths[2],
-                        .ledger_bytes = 1 << 20};
+                        .ledger_bytes = 1 << 20,
+                        .denial_ring = paths[3]};
     diagnostics[0] = 0;
     warnings = errors = 0;
     *engine = NULL;
     return weir_open(&how, engine);
 }
 
-/* Creates all three files, owned by this user. */
+/* Creates all files, owned by this user. */
 static void make_files(void)
 {
     weir *engine;
     CHECK_EQ(open_engine(eventual, &engine), 0);
-    CHECK(engine->hot_sampler && engine->load && engine->deltas);
+    CHECK(engine->hot_sampler.mapped.memory && engine->load && engine->deltas.mapped.memory &&
+          engine->denial_recorder.ring.rows);
     weir_close(engine);
 }
 
@@ -83,9 +86,10 @@ static void check_refused(const char *why)
 {
     weir *engine;
     CHECK_EQ(open_engine(local, &engine), 0);
-    CHECK(!engine->hot_sampler && !engine->load && !engine->deltas);
-    CHECK(warnings == 3 && errors == 0);
-    for (int i = 0; i < 3; i++)
+    CHECK(!engine->hot_sampler.mapped.memory && !engine->load && !engine->deltas.mapped.memory &&
+          !engine->denial_recorder.ring.rows);
+    CHECK(warnings == FILES && errors == 0);
+    for (int i = 0; i < FILES; i++)
         CHECK(was_reported(paths[i], why) && was_reported(paths[i], "remove"));
     CHECK(test_passes(engine, "GET /", 0));
     weir_close(engine);
@@ -99,7 +103,7 @@ TEST(files_of_another_user_are_refused)
         return;
     begin();
     make_files();
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < FILES; i++)
         CHECK_EQ(chown(paths[i], STRANGER, (gid_t)-1), 0);
     check_refused("uid 65534");
     weir *engine;
@@ -110,7 +114,8 @@ TEST(files_of_another_user_are_refused)
 
     CHECK_EQ(chmod(folder, 0755), 0); /* where only root creates files, root has put them there */
     CHECK_EQ(open_engine(eventual, &engine), 0);
-    CHECK(engine->hot_sampler && engine->load && engine->deltas && warnings == 0);
+    CHECK(engine->hot_sampler.mapped.memory && engine->load && engine->deltas.mapped.memory &&
+          engine->denial_recorder.ring.rows && warnings == 0);
     weir_close(engine);
     CHECK_EQ(chmod(folder, 0777), 0); /* without the sticky bit other users may replace them at any time */
     CHECK_EQ(open_engine(eventual, &engine), WEIR_EOWNER);
@@ -135,7 +140,7 @@ TEST(files_of_the_segments_owner_are_used)
                             .rules_text = local,
                             .hot = paths[0]};
         CHECK_EQ(weir_open(&how, &engine), 0);
-        CHECK(engine->hot_sampler != NULL);
+        CHECK(engine->hot_sampler.mapped.memory);
         weir_close(engine);
         CHECK(chown(segment, STRANGER, (gid_t)-1) == 0 && chown(paths[0], STRANGER, (gid_t)-1) == 0);
     }
@@ -146,31 +151,31 @@ TEST(files_of_the_segments_owner_are_used)
 TEST(special_files_are_refused_without_blocking)
 {
     begin();
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < FILES; i++)
         CHECK_EQ(mkfifo(paths[i], 0600), 0);
     check_refused("not a regular file");
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < FILES; i++)
         CHECK(unlink(paths[i]) == 0 && mkdir(paths[i], 0700) == 0);
     check_refused("not a regular file");
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < FILES; i++)
         CHECK_EQ(rmdir(paths[i]), 0);
     end();
 }
 
 TEST(links_are_not_followed)
 {
-    char other[3][80];
+    char other[FILES][80];
     begin();
     make_files();
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < FILES; i++) {
         snprintf(other[i], sizeof other[i], "%s/other.%d", folder, i);
         CHECK(rename(paths[i], other[i]) == 0 && symlink(other[i], paths[i]) == 0);
     }
     check_refused("symbolic link");
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < FILES; i++)
         CHECK(unlink(paths[i]) == 0 && link(other[i], paths[i]) == 0);
     check_refused("hard links");
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < FILES; i++)
         unlink(other[i]);
     weir *engine;
     CHECK_EQ(open_engine(eventual, &engine), 0);
@@ -186,12 +191,43 @@ TEST(truncated_file_is_replaced)
     make_files();
     for (size_t k = 0; k < sizeof left / sizeof *left; k++) {
         weir *engine;
-        for (int i = 0; i < 3; i++)
+        for (int i = 0; i < FILES; i++)
             CHECK_EQ(truncate(paths[i], left[k]), 0);
         CHECK_EQ(open_engine(eventual, &engine), 0);
-        CHECK(engine->hot_sampler && engine->load && engine->deltas && !warnings);
+        CHECK(engine->hot_sampler.mapped.memory && engine->load && engine->deltas.mapped.memory &&
+              engine->denial_recorder.ring.rows && !warnings);
         weir_close(engine);
     }
+    end();
+}
+
+static int fill_with_zeros(void *memory, uint64_t bytes, const void *plan)
+{
+    (void)plan;
+    memset(memory, 0, bytes);
+    return 0;
+}
+
+/* As if another process removed the file just when it was found to be damaged. */
+static int remove_damaged(void *memory, uint64_t bytes, const void *plan)
+{
+    (void)memory;
+    (void)bytes;
+    (void)plan;
+    CHECK_EQ(unlink(paths[0]), 0);
+    return WEIR_EDAMAGED;
+}
+
+/* A damaged file that vanishes before it is locked is made anew, as one that never existed. */
+TEST(damaged_file_that_vanishes_is_made)
+{
+    struct weir__mapped mapped = {0};
+    begin();
+    make_files();
+    struct weir__file_spec how = {.path = paths[0], .bytes = SIZE, .format = fill_with_zeros, .check = remove_damaged};
+    CHECK_EQ(weir__mapped_open(&how, &mapped), 0);
+    CHECK(mapped.memory && mapped.bytes == SIZE && access(paths[0], F_OK) == 0);
+    weir__mapped_close(&mapped);
     end();
 }
 
@@ -210,7 +246,7 @@ static int use_all(void)
         snprintf(path[i], sizeof path[i], "%s/%d.hot", folder, i);
         how.hot = path[i];
         how.hot_bytes = SIZE;
-        if (weir_open(&how, &engine[i]) != 0 || !engine[i]->hot_sampler)
+        if (weir_open(&how, &engine[i]) != 0 || !engine[i]->hot_sampler.mapped.memory)
             return 3;
     }
     for (int i = 0; i < ENGINES; i++)
@@ -218,9 +254,9 @@ static int use_all(void)
             return 4;
     int lost = 0, reported = 0;
     for (int i = 0; i < ENGINES; i++) {
-        engine[i]->hot_sampler->hot.header->seconds++; /* as the agent that ages them does */
+        engine[i]->hot_sampler.hot.header->seconds++; /* as the agent that ages them does */
         test_passes(engine[i], "GET /", 0);
-        lost += engine[i]->hot_sampler->mapped.lost != 0;
+        lost += engine[i]->hot_sampler.mapped.lost != 0;
     }
     while (weir__sidecar_lost())
         reported++;

@@ -70,6 +70,42 @@ TEST(policy_open_passes_and_closed_denies)
     }
 }
 
+/* The size of a segment by bytes_per_key, which weir lint prints, holds the keys at their limits. */
+TEST(segment_of_the_printed_size_is_large_enough)
+{
+    static const struct {
+        const char *rule;
+        int64_t limit;
+    } cases[] = {{"limit: 1, window: 1h", 1},
+                 {"limit: 4, window: 1h, algorithm: sliding_window_log", 4},
+                 {"limit: 100, window: 1h, algorithm: sliding_window_log", 100},
+                 {"limit: 1000, window: 1h, algorithm: sliding_window_log", 1000},
+                 {"limit: 3, window: 1h, algorithm: sliding_window_counter, buckets: 10", 3}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[256], user[64];
+        weir_rules *rules = NULL;
+        weir_rule_info info = {.bytes_per_key = 1};
+        snprintf(text, sizeof text, "rules:\n  - { name: r, key: \"${user_id}\", %s }\n", cases[i].rule);
+        CHECK_EQ(weir_rules_parse("f", text, strlen(text), NULL, NULL, &rules), 0);
+        if (rules)
+            weir_rules_info(rules, 0, &info);
+        weir_rules_free(rules);
+        const uint64_t size = 2 << 20;
+        int64_t keys = (int64_t)size / info.bytes_per_key;
+        weir *w = engine_of(text, (weir_segment_options){.size = size});
+        /* All keys grow together, which fragments the slab most. */
+        for (int64_t n = 0; n < cases[i].limit; n++)
+            for (int64_t key = 0; key < keys; key++) {
+                snprintf(user, sizeof user, "GET / user_id=%lld", (long long)key);
+                CHECK_EQ(test_passing(w, user, 0, 1), 1);
+            }
+        weir_stats stats = stats_of(w);
+        CHECK_EQ(stats.slab_full, 0);
+        CHECK_EQ(stats.evicted_live, 0);
+        weir_close(w);
+    }
+}
+
 /* A log that outgrows its slab: the log and its substitute counter together enforce the limit. */
 TEST(log_that_cannot_grow_is_not_counted_twice)
 {

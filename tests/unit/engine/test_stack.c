@@ -123,6 +123,18 @@ TEST(stack_with_lists_tiers_costs_and_expressions)
                 "/a/b/c", check);
 }
 
+/* Each segment with a star is a recursion of the search; the index has them for as many levels as it has nodes. */
+TEST(stack_with_a_star_in_every_segment)
+{
+    char rules[1024] = "rules:\n  - { name: a, match: { path: '", deep[256] = "";
+    for (int i = 0; i < 40; i++) {
+        strcat(rules, i % 2 ? "/*" : "/*a*");
+        strcat(deep, "/a;b");
+    }
+    strcat(rules, "' }, key: '${client_ip}', limit: 3, window: 1d }\n");
+    check_stack(rules, deep, check);
+}
+
 TEST(stack_with_descriptors)
 {
     check_stack("domain: shop\ndescriptors:\n  - { key: user, rate_limit: { unit: minute, requests_per_unit: 100 } }\n",

@@ -35,6 +35,7 @@ TEST(only_the_host_is_required)
     CHECK_EQ(options.breaker_failures, 5);
     CHECK_EQ(options.retry_min_us, 50000);
     CHECK_EQ(options.retry_max_us, 1000000);
+    CHECK_EQ(options.heartbeat_us, 5000000);
     CHECK(strcmp(shown(), "redis://cache:6379") == 0);
 }
 
@@ -42,7 +43,7 @@ TEST(every_option_can_be_in_the_url)
 {
     CHECK_EQ(parse("rediss://al%40ice:s%3ae%2fc@[2001:db8::1]:7000/3?deadline=5ms&prefix=app&hash_keys=true&verify=no&"
                    "ca=/etc/ca.pem&certificate=/c&key=/k&server_name=redis.example&breaker_failures=9&"
-                   "retry_min=10ms&retry_max=2s&connect_timeout=200ms&sync_interval=100ms"),
+                   "retry_min=10ms&retry_max=2s&heartbeat=1s&connect_timeout=200ms&sync_interval=100ms"),
              0);
     CHECK(options.tls);
     CHECK(strcmp(options.user, "al@ice") == 0);
@@ -58,6 +59,7 @@ TEST(every_option_can_be_in_the_url)
     CHECK_EQ(options.breaker_failures, 9);
     CHECK_EQ(options.retry_min_us, 10000);
     CHECK_EQ(options.retry_max_us, 2000000);
+    CHECK_EQ(options.heartbeat_us, 1000000);
     CHECK_EQ(options.connect_us, 200000);
     CHECK_EQ(options.sync_interval_us, 100000);
     CHECK(strcmp(shown(), "rediss://al@ice@[2001:db8::1]:7000/3") == 0);

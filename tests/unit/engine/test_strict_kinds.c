@@ -1,6 +1,8 @@
 /* Strict rules: descriptors, the calendar, and refused configurations. The store is simulated. */
 #include "strict_requests.h"
 
+#include "engine/engine.h"
+
 /* ---- Descriptors ---- */
 
 static const char domain[] = "domain: d\n"
@@ -63,8 +65,13 @@ TEST(descriptors_follow_the_default)
     weir *engine = test_strict_engine(domain, WEIR_LOCAL);
     CHECK_EQ(describe(engine, plain, 1, 0).prepared, 0);
     weir_close(engine);
+    engine = test_strict_engine(domain, WEIR_EVENTUAL);
+    CHECK_EQ(describe(engine, plain, 1, 0).prepared, 0);
+    /* A limit that the request specifies cannot be eventual. */
+    CHECK_EQ(describe(engine, (const char *const[]){"own"}, 1, 2).prepared, 1);
+    weir_close(engine);
     engine = test_strict_engine(domain, WEIR_STRICT);
-    weir *other = test_strict_engine(domain, WEIR_STRICT);
+    weir *other = test_strict_engine(domain, WEIR_PER_ALGORITHM);
     int passed = 0;
     for (int i = 0; i < 4; i++) {
         struct descriptor_result described = describe(i % 2 ? other : engine, plain, 1, 0);
@@ -128,6 +135,46 @@ TEST(calendar_window_is_sent)
     weir_async_free(a);
     weir_close(engine);
     weir_segment_close(store.segment);
+}
+
+/* Where the first rule of a set with these fields is decided. */
+static enum weir__consistency consistency(const char *fields, enum weir_consistency default_consistency,
+                                          const char *ledger)
+{
+    char text[256];
+    snprintf(text, sizeof text, "rules: [{ name: a, limit: 5, %s }]\n", fields);
+    weir_options kind = {.segment = {.size = 8 << 20},
+                         .rules_text = text,
+                         .flags = WEIR_NO_CONNECT,
+                         .store = "redis://127.0.0.1:1",
+                         .default_consistency = default_consistency,
+                         .ledger = ledger};
+    weir *engine = NULL;
+    int at;
+    CHECK_EQ(weir_open(&kind, &engine), 0);
+    if (!engine)
+        return WEIR__LOCAL;
+    const struct weir__ruleset *ruleset = weir__hazard_acquire(&engine->hazards, &at);
+    enum weir__consistency found = (enum weir__consistency)ruleset->consistency[0];
+    CHECK_EQ(ruleset->strict, found == WEIR__STRICT);
+    CHECK_EQ(ruleset->deltas != NULL, ledger && found == WEIR__EVENTUAL);
+    weir__hazard_release(&engine->hazards, at);
+    weir_close(engine);
+    return found;
+}
+
+TEST(unset_consistency_follows_the_algorithm)
+{
+    CHECK_EQ(consistency("window: 1h", WEIR_PER_ALGORITHM, ""), WEIR__EVENTUAL);
+    CHECK_EQ(consistency("window: 1h", WEIR_PER_ALGORITHM, NULL), WEIR__STRICT); /* no agent can exchange it */
+    CHECK_EQ(consistency("window: 1h, algorithm: fixed_window", WEIR_PER_ALGORITHM, ""), WEIR__STRICT);
+    CHECK_EQ(consistency("window: 1h, algorithm: fixed_window, consistency: local", WEIR_PER_ALGORITHM, ""),
+             WEIR__LOCAL);
+    CHECK_EQ(consistency("window: 1h, consistency: local", WEIR_PER_ALGORITHM, NULL), WEIR__LOCAL);
+    CHECK_EQ(consistency("window: 1h, consistency: eventual", WEIR_PER_ALGORITHM, NULL), WEIR__EVENTUAL);
+    CHECK_EQ(consistency("algorithm: concurrency", WEIR_PER_ALGORITHM, ""), WEIR__STRICT);
+    CHECK_EQ(consistency("algorithm: concurrency", WEIR_EVENTUAL, ""), WEIR__STRICT);
+    CHECK_EQ(consistency("algorithm: concurrency", WEIR_LOCAL, ""), WEIR__LOCAL);
 }
 
 /* ---- Keys, for an operator ---- */

@@ -267,11 +267,9 @@ TEST(failures_leave_the_output_alone)
     read_ends = true; /* the file was truncated after its length had been read */
     CHECK_EQ(faulty_zone_open("Europe/Berlin", &zone), WEIR_EZONE);
     read_ends = false;
-    for (int nth = 1; nth <= 2; nth++) {
-        malloc_fails_at = nth;
-        CHECK_EQ(faulty_zone_open("Europe/Berlin", &zone), WEIR_ENOMEM);
-        CHECK_EQ(malloc_fails_at, 0);
-    }
+    malloc_fails_at = 1;
+    CHECK_EQ(faulty_zone_open("Europe/Berlin", &zone), WEIR_ENOMEM);
+    CHECK_EQ(malloc_fails_at, 0);
     malloc_fails_at = 1;
     CHECK_EQ(faulty_zone_open("UTC", &zone), WEIR_ENOMEM);
     malloc_fails_at = 0;

@@ -338,6 +338,19 @@ TEST(resumes_from_published_values)
 }
 
 /* All outputs stay within their bounds for any signal and any step. */
+/* Few requests in flight: their sojourn time is not known any more, which is not a backlog that shrinks. */
+TEST(unknown_sojourn_time_holds_nothing_back)
+{
+    struct weir__controller controller = {0};
+    struct weir__controller_settings settings = {.smooth_s = 0.5, .adapt_to = 0.8, .shed_above = 0.9};
+    for (int i = 0; i < STEPS(10); i++)
+        weir__controller_step(&controller, &settings, 0.5, 0.5, DT);
+    for (int i = 0; i < STEPS(15); i++)
+        weir__controller_step(&controller, &settings, 1, 0, DT);
+    CHECK(weir__controller_throttle(&controller, &settings) < 0.05);
+    CHECK(weir__controller_shed(&controller, 3) > 0.95);
+}
+
 TEST(bad_steps)
 {
     static const double highest[] = {-1, 0, 0.5, 1, 2, 1e300}, passed[] = {-5, 0, 1e-9, 0.1, 3600, 1e300};

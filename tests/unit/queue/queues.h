@@ -5,7 +5,7 @@
 /* Redis keeps its contents when it is killed. */
 #define SERVER_OPTIONS "--appendonly", "yes", "--appendfsync", "always",
 #include "../../redis.h"
-#include "queue/queue.h"
+#include "put_all.h"
 
 #include <fcntl.h>
 #include <signal.h>
@@ -119,10 +119,11 @@ static inline struct weir__deferred item_of(const char *rule, const char *key, c
 static inline int put_one(struct weir__queue *queue, struct weir__deferred item, struct weir__queue_bounds bounds,
                           char *ticket)
 {
-    int own = 0, error = weir__queue_put(queue, &item, &bounds, &own, 1);
+    struct weir__queue_put put = {.item = item, .bounds = bounds}, *puts[] = {&put};
+    int error = weir__queue_put(queue, puts, 1);
     if (ticket)
-        memcpy(ticket, item.ticket, sizeof item.ticket);
-    return error ? error : own;
+        memcpy(ticket, put.item.ticket, sizeof put.item.ticket);
+    return error ? error : put.error;
 }
 
 /* Puts one request as soon as the server is available again. */
@@ -215,7 +216,8 @@ static inline bool text_is(weir_text text, const char *expected)
 static inline int claim_some(struct weir__queue *queue, size_t max, int64_t claim_ms, struct seen *seen)
 {
     seen->count = 0;
-    return weir__queue_claim(queue, clock_now, claim_ms, &(struct weir__claim_budget){.free = max}, see, seen);
+    return weir__queue_claim(
+        queue, &(struct weir__claim_request){.now_ms = clock_now, .claim_ms = claim_ms, .free = max}, see, seen);
 }
 
 /* The state of a ticket, or an error. */

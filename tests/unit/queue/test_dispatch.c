@@ -1,5 +1,7 @@
 /* The dispatcher on a private queue: which requests are in flight while clocks jump and rules change. */
 #include "../../engine.h"
+#include "../../failing.h"
+#include "put_all.h"
 #include "queue/ingest_internal.h"
 #include "queue/dispatcher_internal.h"
 
@@ -19,6 +21,9 @@ static weir_text text_of(const char *text)
 {
     return (weir_text){text, strlen(text)};
 }
+
+static size_t most_memory = SIZE_MAX; /* of one allocation */
+FAILING_MALLOC(size > most_memory)
 
 /* Puts requests of one rule and key. */
 static void begin(const char *rule)
@@ -44,7 +49,7 @@ static void begin(const char *rule)
                                            .cost = 1,
                                            .method = text_of("POST"),
                                            .target = text_of("/x")};
-    CHECK_EQ(weir__queue_put(dispatcher.queue, items, bounds, errors, COUNT), 0);
+    CHECK_EQ(put_all(dispatcher.queue, items, bounds, errors, COUNT), 0);
     for (size_t i = 0; i < COUNT; i++)
         memcpy(tickets[i], items[i].ticket, sizeof tickets[i]);
 }
@@ -101,6 +106,20 @@ TEST(clock_jump_causes_no_double_delivery)
     CHECK_EQ(in_flight(), 0);
     CHECK_EQ(state_of(tickets[0]).state, WEIR__WAITING);
     CHECK_EQ(state_of(tickets[0]).attempts, 0);
+    end();
+}
+
+/* A claimed request that cannot be copied waits again, and does not count against its rule's share. */
+TEST(claim_without_memory_is_given_back)
+{
+    begin("api");
+    most_memory = 0;
+    weir__dispatcher_claim(&dispatcher, weir__dispatcher_clock_ms());
+    most_memory = SIZE_MAX;
+    CHECK_EQ(in_flight(), 0);
+    CHECK_EQ(state_of(tickets[0]).state, WEIR__WAITING);
+    CHECK_EQ(state_of(tickets[0]).attempts, 0);
+    CHECK(state_of(tickets[0]).due_ms > weir__dispatcher_clock_ms());
     end();
 }
 
@@ -200,7 +219,7 @@ TEST(client_without_quota_delays_no_other)
         items[i] = of_user(i % 3 ? DAY "626164..1\r\n" : DAY "626164.70.1\r\n");
     items[BAD] = of_user(DAY "676f6f64..1\r\n");
     items[BAD + 1] = of_user(DAY "6f74686572..1\r\n");
-    CHECK_EQ(weir__queue_put(dispatcher.queue, items, bounds, errors, BAD + GOOD), 0);
+    CHECK_EQ(put_all(dispatcher.queue, items, bounds, errors, BAD + GOOD), 0);
     for (int i = 0; i < BAD + GOOD + COUNT + 2; i++) {
         weir__dispatcher_claim(&dispatcher, weir__dispatcher_clock_ms());
         deliver();

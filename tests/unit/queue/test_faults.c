@@ -3,8 +3,7 @@
  * over. Redis is in test_faults_redis.c, a removed or moved file in test_removed.c.
  */
 #include "queues.h"
-
-#include <sqlite3.h>
+#include "queue/sqlite.h"
 
 static struct seen seen;
 static const struct weir__queue_bounds unbounded;
@@ -236,7 +235,7 @@ TEST(finished_requests_are_erased_from_disk)
     CHECK_EQ(weir__queue_expire(queue, clock_now) >= 0, true);
     CHECK(is_in(&place, "", secret) && is_in(&place, "", waits));
     for (size_t i = 0; i < 4; i++)
-        CHECK_EQ(weir__queue_cancel(queue, tickets[i]), 0);
+        CHECK_EQ(weir__queue_change(queue, tickets[i], WEIR__ENDED_CANCELLED), 0);
     CHECK_EQ(claim_some(queue, 4, HOUR, &seen), 4);
     for (size_t i = 0; i < seen.count; i++)
         CHECK_EQ(end_delivered(queue, seen.items[i].ticket, 200), 0);
@@ -245,6 +244,29 @@ TEST(finished_requests_are_erased_from_disk)
     CHECK(!is_in(&place, "", secret) && !is_in(&place, "-wal", secret));
     CHECK(is_in(&place, "", waits));
     weir__queue_close(queue);
+    place_end(&place);
+}
+
+/* The table of prepared statements has a bound: a statement beyond it fails, and the others still work. */
+TEST(too_many_prepared_statements_are_refused)
+{
+    static char texts[200][24];
+    struct place place;
+    int64_t number = 0;
+    size_t prepared = 0;
+    place_new(&place, false, false);
+    struct weir__sq *q = weir__sq_of(place_open(&place, (struct weir__queue_options){0}));
+    for (size_t i = 0; i < 200; i++) {
+        snprintf(texts[i], sizeof texts[i], "SELECT %zu", i);
+        bool good = weir__sq_numbers(q, texts[i], NULL, 0, &number, 1);
+        CHECK(good ? number == (int64_t)i && !q->error : q->error == WEIR__QUEUE_MEMORY);
+        prepared += good;
+    }
+    CHECK(prepared > 0 && prepared < sizeof q->prepared / sizeof *q->prepared);
+    q->error = 0;
+    CHECK(weir__sq_numbers(q, texts[prepared - 1], NULL, 0, &number, 1) && number == (int64_t)prepared - 1);
+    CHECK_EQ(put_one(&q->queue, item_of("r", "k", "x"), unbounded, NULL), WEIR__QUEUE_MEMORY);
+    weir__queue_close(&q->queue);
     place_end(&place);
 }
 

@@ -120,18 +120,18 @@ TEST(in_doubt_list_is_bounded)
         weir__in_doubt_add(&all, ticket, 1000);
     }
     CHECK_EQ(all.count, WEIR__IN_DOUBT_MAX);
-    CHECK_EQ(all.open, WEIR__IN_DOUBT_MAX);
     CHECK_EQ(weir__in_doubt_pending(&all, 0, tickets, 2), 2);
     CHECK_EQ(atoi(tickets[0]), 2);
     CHECK_EQ(weir__in_doubt_pending(&all, WEIR__IN_DOUBT_MAX - 1, tickets, 2), 1);
     weir__in_doubt_resolve(&all, tickets[0], 1000);
     weir__in_doubt_resolve(&all, tickets[0], 1000);
     weir__in_doubt_resolve(&all, "unknown", 1000);
-    CHECK_EQ(all.open, WEIR__IN_DOUBT_MAX - 1);
+    CHECK_EQ(weir__in_doubt_pending(&all, WEIR__IN_DOUBT_MAX - 2, &ticket, 1), 1);
+    CHECK_EQ(weir__in_doubt_pending(&all, WEIR__IN_DOUBT_MAX - 1, &ticket, 1), 0);
     CHECK(weir__in_doubt_has(&all, tickets[0]));
     weir__in_doubt_add(&all, ticket, 1000 + WEIR__IN_DOUBT_LATE_MS);
     CHECK_EQ(all.count, WEIR__IN_DOUBT_MAX);
-    CHECK_EQ(all.open, WEIR__IN_DOUBT_MAX);
+    CHECK_EQ(weir__in_doubt_pending(&all, WEIR__IN_DOUBT_MAX - 1, &ticket, 1), 1);
     CHECK_EQ(weir__in_doubt_pending(&all, 0, tickets, 1), 1);
     CHECK_EQ(atoi(tickets[0]), 2); /* only the executed one was removed */
 }

@@ -103,7 +103,6 @@ TEST(matches_of_other_rules_are_kept)
                                         {text_of("X-Weir-Others"), text_of("61.62..1")}};
     const char *fields[WEIR__INGEST_COUNT];
     char to[WEIR__TIER_MAX + 1];
-    weir_text tier;
     memcpy(fields, good, sizeof good);
     fields[WEIR__INGEST_KEY] = "6b";
     CHECK(read_one(fields, lines, 2) == NULL && item.headers.len == 0 && !weir__deferred_others(&item).len);
@@ -114,7 +113,7 @@ TEST(matches_of_other_rules_are_kept)
     fields[WEIR__INGEST_TIER] = "70";
     fields[WEIR__INGEST_KEY] = "6b;61.62..1";
     CHECK(read_one(fields, lines, 2) == NULL && is(weir__deferred_others(&item), "61.62..1", 8));
-    CHECK(weir__deferred_tier(&item, to, &tier) && is(tier, "p", 1));
+    CHECK(is(weir__deferred_tier(&item, to), "p", 1));
     CHECK(is(item.headers, "X-Weir-Tier: 70\r\nX-Weir-Others: 61.62..1\r\n", 42));
     fields[WEIR__INGEST_KEY] = "6b;headers";
     CHECK(read_one(fields, lines, 2) == NULL && !weir__deferred_others(&item).len);
@@ -131,11 +130,10 @@ TEST(tiers_are_kept)
     struct weir__header_line line = {text_of("Host"), text_of("a")};
     const char *fields[WEIR__INGEST_COUNT];
     char to[WEIR__TIER_MAX + 1], hex[2 * WEIR__TIER_MAX + 3];
-    weir_text tier = {NULL, 0};
     memcpy(fields, good, sizeof good);
-    CHECK(read_one(fields, &line, 1) == NULL && !weir__deferred_tier(&item, to, &tier) && !tier.len);
+    CHECK(read_one(fields, &line, 1) == NULL && !weir__deferred_tier(&item, to).len);
     fields[WEIR__INGEST_TIER] = "70726f00";
-    CHECK(read_one(fields, &line, 1) == NULL && weir__deferred_tier(&item, to, &tier) && is(tier, "pro\0", 4));
+    CHECK(read_one(fields, &line, 1) == NULL && is(weir__deferred_tier(&item, to), "pro\0", 4));
     CHECK(is(item.headers, "X-Weir-Tier: 70726f00\r\nHost: a\r\n", 32));
     fields[WEIR__INGEST_TIER] = "7";
     CHECK(read_one(fields, &line, 1) != NULL);
@@ -144,12 +142,12 @@ TEST(tiers_are_kept)
         hex[2 * (WEIR__TIER_MAX + more)] = 0;
         fields[WEIR__INGEST_TIER] = hex;
         CHECK_EQ(read_one(fields, &line, 1) == NULL, !more);
-        CHECK(more || (weir__deferred_tier(&item, to, &tier) && tier.len == WEIR__TIER_MAX));
+        CHECK(more || weir__deferred_tier(&item, to).len == WEIR__TIER_MAX);
     }
     static const char *const damaged[] = {"", "X-Weir-Tier", "X-Weir-Tier: ", "X-Weir-Tier: 70", "X-Weir-Tier: 7\r\n"};
     for (size_t i = 0; i < sizeof damaged / sizeof *damaged; i++) {
         item.headers = text_of(damaged[i]);
-        CHECK(!weir__deferred_tier(&item, to, &tier) && !tier.len);
+        CHECK(!weir__deferred_tier(&item, to).len);
     }
 }
 

@@ -57,7 +57,7 @@ static void put_some(struct weir__queue *queue, uint64_t *random)
         items[i].body = (weir_text){body, test_random(random) % sizeof body};
         each[i] = bounds;
     }
-    if (weir__queue_put(queue, items, each, errors, count) != 0)
+    if (put_all(queue, items, each, errors, count) != 0)
         return;
     for (size_t i = 0; i < count; i++)
         if (!errors[i])
@@ -68,7 +68,8 @@ static void dispatch_some(struct weir__queue *queue, uint64_t *random)
 {
     static struct seen seen;
     seen.count = 0;
-    if (weir__queue_claim(queue, real_clock(), HOUR, &(struct weir__claim_budget){.free = 4}, see, &seen) < 0)
+    if (weir__queue_claim(queue, &(struct weir__claim_request){.now_ms = real_clock(), .claim_ms = HOUR, .free = 4},
+                          see, &seen) < 0)
         return;
     for (size_t i = 0; i < seen.count; i++) {
         struct weir__deferred *item = &seen.items[i];
@@ -111,7 +112,7 @@ static void work(const struct place *place, int to, uint64_t seed)
             dispatch_some(queue, &random);
         } else if (weir__queue_list(queue, &filter, first_waiting, &item) == 1) {
             item.key = (weir_text){"", 0};
-            if (weir__queue_cancel(queue, item.ticket) == 0)
+            if (weir__queue_change(queue, item.ticket, WEIR__ENDED_CANCELLED) == 0)
                 report(CANCELLED, &item);
         }
     }
@@ -238,8 +239,9 @@ static void account(const struct place *place)
     CHECK(states[WEIR__DELIVERED] + states[WEIR__DEAD] > 0);
     for (int turns = 0; turns < 1000; turns++) {
         seen.count = 0;
-        if (weir__queue_claim(queue, real_clock() + 1000, HOUR, &(struct weir__claim_budget){.free = 100}, see,
-                              &seen) <= 0)
+        if (weir__queue_claim(
+                queue, &(struct weir__claim_request){.now_ms = real_clock() + 1000, .claim_ms = HOUR, .free = 100}, see,
+                &seen) <= 0)
             break;
         for (size_t i = 0; i < seen.count; i++) {
             int key = seen.items[i].key.data[0] - 'a';

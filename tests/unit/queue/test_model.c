@@ -74,7 +74,7 @@ static void put_some(struct weir__queue *queue, uint64_t *random)
         items[i].due_ms = test_random(random) % 3 == 0 ? clock_now + (int64_t)(test_random(random) % 4000) : 0;
         bounds[i] = rule_bounds[rules[i]];
     }
-    CHECK_EQ(weir__queue_put(queue, items, bounds, errors, count), 0);
+    CHECK_EQ(put_all(queue, items, bounds, errors, count), 0);
     for (size_t i = 0; i < count; i++) {
         int64_t bytes = weir__deferred_bytes(&items[i]);
         bool fit = fits(&options.bounds, -1, bytes) && fits(&rule_bounds[rules[i]], rules[i], bytes);
@@ -151,7 +151,7 @@ static struct entry *next_head(const size_t *has, bool fair, size_t left, const 
 }
 
 /* The requests that a claim gets, in order of acceptance. */
-static size_t share_out(const struct weir__claim_budget *room, struct entry **heads)
+static size_t share_out(const struct weir__claim_request *room, struct entry **heads)
 {
     static bool taken[MOST];
     struct entry *next;
@@ -172,11 +172,14 @@ static size_t share_out(const struct weir__claim_budget *room, struct entry **he
 static void claim(struct weir__queue *queue, uint64_t *random)
 {
     struct entry *heads[RULES * KEYS];
-    struct weir__claim_budget room = {.free = 1 + test_random(random) % 8, .fair = test_random(random) % 2 == 0};
+    struct weir__claim_request room = {.now_ms = clock_now,
+                                       .claim_ms = CLAIM_MS,
+                                       .free = 1 + test_random(random) % 8,
+                                       .fair = test_random(random) % 2 == 0};
     end_aside_groups();
     size_t count = share_out(&room, heads);
     seen.count = 0;
-    CHECK_EQ(weir__queue_claim(queue, clock_now, CLAIM_MS, &room, see, &seen), count);
+    CHECK_EQ(weir__queue_claim(queue, &room, see, &seen), count);
     CHECK_EQ(seen.count, count);
     for (size_t i = 0; i < count && i < seen.count; i++) {
         struct weir__deferred *item = &seen.items[i];
@@ -256,7 +259,9 @@ static void cancel(struct weir__queue *queue, uint64_t *random)
     if (!e)
         return;
     bool can = e->state == WEIR__WAITING || e->state == WEIR__DEAD;
-    CHECK_EQ(weir__queue_cancel(queue, e->ticket), e->gone ? WEIR__QUEUE_GONE : can ? 0 : WEIR__QUEUE_STATE);
+    CHECK_EQ(weir__queue_change(queue, e->ticket, WEIR__ENDED_CANCELLED), e->gone ? WEIR__QUEUE_GONE
+                                                                          : can   ? 0
+                                                                                  : WEIR__QUEUE_STATE);
     if (!e->gone && can)
         end(e, WEIR__CANCELLED);
 }
@@ -270,7 +275,7 @@ static void requeue(struct weir__queue *queue, uint64_t *random)
                    : e->state != WEIR__DEAD               ? WEIR__QUEUE_STATE
                    : !fits(&options.bounds, -1, e->bytes) ? WEIR__QUEUE_FULL
                                                           : 0;
-    CHECK_EQ(weir__queue_requeue(queue, e->ticket), expected);
+    CHECK_EQ(weir__queue_change(queue, e->ticket, WEIR__ENDED_REQUEUED), expected);
     if (expected)
         return;
     e->expires = clock_now + (e->expires - e->accepted);

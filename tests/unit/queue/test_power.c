@@ -131,7 +131,7 @@ static void work(struct weir__queue *queue, uint64_t *random)
             items[i] = item_of("r", (const char *[]){"a", "b", "c"}[test_random(random) % 3], "");
             items[i].body = (weir_text){body, test_random(random) % sizeof body};
         }
-        CHECK_EQ(weir__queue_put(queue, items, bounds, errors, count), 0);
+        CHECK_EQ(put_all(queue, items, bounds, errors, count), 0);
         for (size_t i = 0; i < count && all_count < TICKETS; i++, all_count++) {
             memcpy(all[all_count].ticket, items[i].ticket, sizeof items[i].ticket);
             all[all_count].at_ms = clock_now;
@@ -246,12 +246,12 @@ TEST(number_of_syncs)
         items[i] = item_of("r", "k", "x");
     CHECK_EQ(put_one(queue, items[0], unbounded, NULL), 0);
     int before = syncs;
-    CHECK_EQ(weir__queue_put(queue, items, bounds, errors, 100), 0);
+    CHECK_EQ(put_all(queue, items, bounds, errors, 100), 0);
     CHECK_EQ(syncs, before + 1);
     CHECK_EQ(claim_some(queue, 1, HOUR, &seen), 1);
     CHECK_EQ(end_delivered(queue, seen.items[0].ticket, 200), 0);
     CHECK_EQ(syncs, before + 1);
-    CHECK_EQ(weir__queue_cancel(queue, items[5].ticket), 0);
+    CHECK_EQ(weir__queue_change(queue, items[5].ticket, WEIR__ENDED_CANCELLED), 0);
     CHECK_EQ(syncs, before + 2);
     weir__queue_close(queue);
     queue = place_open(&place, (struct weir__queue_options){.sync_second = true});

@@ -1,5 +1,6 @@
 /* The queue as administrators see it, and what is hidden from them. */
 #include "../../test.h"
+#include "put_all.h"
 #include "base/host_calls.h"
 #include "queue/queue_internal.h"
 
@@ -20,7 +21,7 @@ static weir_text text_of(const char *text)
 }
 
 /* A queue with some requests in it. */
-static struct weir__queue_admin *begin(void)
+static struct weir__control_queue *begin(void)
 {
     static const weir_text keys[COUNT] = {{"user:7", 6}, {"a\0b\xff", 4}, {"\xe2\x80\xae", 3}, {"user:7", 6}};
     struct weir__deferred items[COUNT];
@@ -44,17 +45,17 @@ static struct weir__queue_admin *begin(void)
                                            .headers = text_of("Authorization: Bearer s3cret\r\nX-A: b\r\n"),
                                            .body = text_of("s3cret")};
     CHECK_EQ(weir__queue_open_configured(&config, "test", &terminal, &queue, why), 0);
-    CHECK_EQ(weir__queue_put(queue, items, bounds, errors, COUNT), 0);
+    CHECK_EQ(put_all(queue, items, bounds, errors, COUNT), 0);
     for (size_t i = 0; i < COUNT; i++)
         memcpy(tickets[i], items[i].ticket, sizeof tickets[i]);
     weir__queue_close(queue);
     return weir__queue_admin_open(&config, &terminal);
 }
 
-static void end(struct weir__queue_admin *admin)
+static void end(struct weir__control_queue *calls)
 {
     char command[128];
-    weir__queue_admin_close(admin);
+    weir__queue_admin_close(calls);
     snprintf(command, sizeof command, "rm -rf %s", folder);
     CHECK_EQ(system(command), 0);
 }
@@ -76,8 +77,7 @@ static const char *word(const json_t *object, const char *name)
 
 TEST(list_shows_printable_fields)
 {
-    struct weir__queue_admin *admin = begin();
-    const struct weir__control_queue *calls = weir__queue_admin_calls(admin);
+    struct weir__control_queue *calls = begin();
     char *json = NULL, why[WEIR__HOST_WHY];
     struct weir__host_deferred which = {.limit = 3, .full_tickets = true};
     CHECK_EQ(calls->list(calls->context, &which, &json, why), 0);
@@ -96,13 +96,12 @@ TEST(list_shows_printable_fields)
     CHECK_EQ(json_array_size(json_object_get(page, "items")), 1);
     CHECK(json_is_null(json_object_get(page, "next")));
     json_decref(page);
-    end(admin);
+    end(calls);
 }
 
 TEST(tickets_are_hidden_without_the_right_to_cancel)
 {
-    struct weir__queue_admin *admin = begin();
-    const struct weir__control_queue *calls = weir__queue_admin_calls(admin);
+    struct weir__control_queue *calls = begin();
     char *json = NULL, why[WEIR__HOST_WHY];
     struct weir__host_deferred which = {.limit = 10, .rule = "other"};
     CHECK_EQ(calls->list(calls->context, &which, &json, why), 0);
@@ -112,36 +111,36 @@ TEST(tickets_are_hidden_without_the_right_to_cancel)
     CHECK_EQ(strlen(shown), 8 + strlen("…"));
     CHECK(strncmp(shown, tickets[3], 8) == 0);
     json_decref(page);
-    end(admin);
+    end(calls);
 }
 
 TEST(one_request_is_shown_and_cancelled)
 {
-    struct weir__queue_admin *admin = begin();
-    const struct weir__control_queue *calls = weir__queue_admin_calls(admin);
+    struct weir__control_queue *calls = begin();
     char *json = NULL, why[WEIR__HOST_WHY];
-    CHECK_EQ(calls->get(calls->context, tickets[0], &json, why), 0);
+    CHECK_EQ(calls->ticket(calls->context, tickets[0], WEIR__HOST_UNCHANGED, &json, why), 0);
     json_t *one = parse_reply(json), *headers = json_object_get(one, "headers");
     CHECK_EQ(json_array_size(headers), 2);
     CHECK(strcmp(json_string_value(json_array_get(headers, 0)), "Authorization") == 0);
     CHECK_EQ(json_integer_value(json_object_get(one, "body_bytes")), 6);
     json_decref(one);
-    CHECK_EQ(calls->requeue(calls->context, tickets[0], &json, why), WEIR__HOST_OTHER_STATE);
-    CHECK_EQ(calls->cancel(calls->context, tickets[0], &json, why), 0);
+    CHECK_EQ(calls->ticket(calls->context, tickets[0], WEIR__HOST_REQUEUE, &json, why), WEIR__HOST_OTHER_STATE);
+    CHECK_EQ(calls->ticket(calls->context, tickets[0], WEIR__HOST_CANCEL, &json, why), 0);
     one = parse_reply(json);
     CHECK(strcmp(word(one, "state"), "cancelled") == 0);
     json_decref(one);
-    CHECK_EQ(calls->cancel(calls->context, tickets[0], &json, why), WEIR__HOST_OTHER_STATE);
-    CHECK_EQ(calls->get(calls->context, "00000000000000000000000000000000", &json, why), WEIR__HOST_NO_TICKET);
-    CHECK_EQ(calls->get(calls->context, "", &json, why), WEIR__HOST_NO_TICKET);
-    CHECK_EQ(calls->get(calls->context, "' OR 1 = 1 --                   ", &json, why), WEIR__HOST_NO_TICKET);
-    end(admin);
+    CHECK_EQ(calls->ticket(calls->context, tickets[0], WEIR__HOST_CANCEL, &json, why), WEIR__HOST_OTHER_STATE);
+    CHECK_EQ(calls->ticket(calls->context, "00000000000000000000000000000000", WEIR__HOST_UNCHANGED, &json, why),
+             WEIR__HOST_NO_TICKET);
+    CHECK_EQ(calls->ticket(calls->context, "", WEIR__HOST_UNCHANGED, &json, why), WEIR__HOST_NO_TICKET);
+    CHECK_EQ(calls->ticket(calls->context, "' OR 1 = 1 --                   ", WEIR__HOST_UNCHANGED, &json, why),
+             WEIR__HOST_NO_TICKET);
+    end(calls);
 }
 
 TEST(stats_by_rule_and_in_total)
 {
-    struct weir__queue_admin *admin = begin();
-    const struct weir__control_queue *calls = weir__queue_admin_calls(admin);
+    struct weir__control_queue *calls = begin();
     char *json = NULL, why[WEIR__HOST_WHY];
     CHECK_EQ(calls->stats(calls->context, &json, why), 0);
     json_t *all = parse_reply(json), *rules = json_object_get(all, "rules");
@@ -151,13 +150,12 @@ TEST(stats_by_rule_and_in_total)
     CHECK_EQ(json_integer_value(json_object_get(json_array_get(rules, 0), "waiting")), 3);
     CHECK(json_is_real(json_object_get(all, "oldest_s")));
     json_decref(all);
-    end(admin);
+    end(calls);
 }
 
 TEST(queue_that_cannot_be_opened)
 {
-    struct weir__queue_admin *admin = begin();
-    const struct weir__control_queue *calls = weir__queue_admin_calls(admin);
+    struct weir__control_queue *calls = begin();
     char *json = NULL, why[WEIR__HOST_WHY] = "";
     config.queue.database = "sqlite:/proc/none/queue.db";
     CHECK_EQ(calls->stats(calls->context, &json, why), WEIR__HOST_QUEUE_UNAVAILABLE);
@@ -165,7 +163,7 @@ TEST(queue_that_cannot_be_opened)
     config.queue.database = database;
     CHECK_EQ(calls->stats(calls->context, &json, why), 0); /* opening is tried again */
     free(json);
-    end(admin);
+    end(calls);
 }
 
 /* An upstream that is unavailable for longer than the maximal wait: all requests become dead letters, and none is
@@ -178,7 +176,7 @@ TEST(all_waiting_requests_can_become_dead_letters)
     static int errors[BATCH];
     struct weir__queue *queue = NULL;
     char why[WEIR__QUEUE_SOURCE_TEXT], *json = NULL;
-    struct weir__queue_admin *admin = begin();
+    struct weir__control_queue *calls = begin();
     config.queue.max = COUNT + BATCH * BATCHES;
     config.queue.max_bytes = 1 << 30;
     CHECK_EQ(weir__queue_open_configured(&config, "test", &terminal, &queue, why), 0);
@@ -188,15 +186,15 @@ TEST(all_waiting_requests_can_become_dead_letters)
                 .rule = text_of("api"), .key = text_of("k"), .method = text_of("GET"), .target = text_of("/")};
             bounds[j] = (struct weir__queue_bounds){.max_age_ms = 1};
         }
-        CHECK_EQ(weir__queue_put(queue, items, bounds, errors, BATCH), 0);
+        CHECK_EQ(put_all(queue, items, bounds, errors, BATCH), 0);
     }
     for (int i = 0; i < 2 * BATCHES; i++)
         CHECK(weir__queue_expire(queue, (int64_t)time(NULL) * 1000 + 10000) >= 0);
     weir__queue_close(queue);
-    CHECK_EQ(weir__queue_admin_calls(admin)->stats(weir__queue_admin_calls(admin)->context, &json, why), 0);
+    CHECK_EQ(calls->stats(calls->context, &json, why), 0);
     CHECK(strstr(json, "\"dead\":12000,") != NULL);
     free(json);
-    end(admin);
+    end(calls);
 }
 
 TEST_MAIN

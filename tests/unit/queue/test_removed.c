@@ -28,7 +28,7 @@ TEST(file_is_removed)
     CHECK_EQ(put_one(queue, item_of("r", "k", "b"), unbounded, NULL), WEIR__QUEUE_REMOVED);
     CHECK_EQ(claim_some(queue, 1, HOUR, &seen), WEIR__QUEUE_REMOVED);
     CHECK_EQ(end_delivered(queue, ticket, 200), WEIR__QUEUE_REMOVED);
-    CHECK_EQ(weir__queue_cancel(queue, ticket), WEIR__QUEUE_REMOVED);
+    CHECK_EQ(weir__queue_change(queue, ticket, WEIR__ENDED_CANCELLED), WEIR__QUEUE_REMOVED);
     CHECK_EQ(weir__queue_expire(queue, clock_now), WEIR__QUEUE_REMOVED);
     CHECK_EQ(state_of(queue, ticket), WEIR__QUEUE_REMOVED);
     CHECK_EQ(weir__queue_list(queue, &(struct weir__queue_filter){.state = -1, .limit = 9}, see, &seen),

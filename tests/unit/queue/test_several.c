@@ -67,7 +67,8 @@ static _Noreturn void dispatcher(const struct place *place, int agent)
     for (;;) {
         seen.count = 0;
         int64_t claimed_ms = steady_ms();
-        (void)weir__queue_claim(queue, real_clock(), CLAIM_MS, &(struct weir__claim_budget){.free = 3}, see, &seen);
+        (void)weir__queue_claim(
+            queue, &(struct weir__claim_request){.now_ms = real_clock(), .claim_ms = CLAIM_MS, .free = 3}, see, &seen);
         for (size_t i = 0; i < seen.count; i++) {
             deliver(&seen.items[i], agent, claimed_ms);
             (void)end_delivered(queue, seen.items[i].ticket, 200);
@@ -236,8 +237,8 @@ TEST(scripts_use_one_slot_in_a_cluster)
     CHECK_EQ(end_delivered(queue, seen.items[0].ticket, 200), 0);
     CHECK_EQ(end_again(queue, seen.items[1].ticket, 0, "x", 0, true), 0);
     CHECK_EQ(end_dead(queue, seen.items[2].ticket, "x", 0), 0);
-    CHECK_EQ(weir__queue_requeue(queue, seen.items[2].ticket), 0);
-    CHECK_EQ(weir__queue_cancel(queue, seen.items[2].ticket), 0);
+    CHECK_EQ(weir__queue_change(queue, seen.items[2].ticket, WEIR__ENDED_REQUEUED), 0);
+    CHECK_EQ(weir__queue_change(queue, seen.items[2].ticket, WEIR__ENDED_CANCELLED), 0);
     seen.count = 0;
     CHECK_EQ(weir__queue_list(queue, &(struct weir__queue_filter){.state = -1, .limit = 100}, see, &seen), 0);
     CHECK_EQ(seen.count, 20);

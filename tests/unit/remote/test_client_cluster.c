@@ -47,6 +47,28 @@ TEST(requests_go_to_the_server_of_their_slot)
     fake_end();
 }
 
+/* Heartbeats go to every server of the cluster: one that is lost is noticed without a request. */
+TEST(idle_client_notices_that_one_server_is_unavailable)
+{
+    begin_cluster("redis+cluster://f:1");
+    fake_client->driver.heartbeat_us = fake_options.heartbeat_us;
+    weir__client_start(fake_client, fake_now);
+    fake_pass(30 * 1000000);
+    CHECK_EQ(fake_downs, 0);
+    CHECK(fake_servers[2].connects > 0 && fake_servers[3].connects == 0);
+    fake_servers[2].down = true;
+    for (unsigned i = 0; i < WEIR__CHANNELS; i++)
+        if (fake_channels[i].open && fake_channels[i].server == 2)
+            fake_lose(i);
+    fake_pass(10 * 1000000);
+    CHECK_EQ(fake_downs, 1);
+    fake_servers[2].down = false;
+    fake_pass(4 * 1000000);
+    CHECK_EQ(fake_ups, 1);
+    CHECK_EQ(take_one(name_on(2, 0), 1), 0);
+    fake_end();
+}
+
 TEST(requests_for_one_key_share_a_command)
 {
     begin_cluster("redis+cluster://f:1");

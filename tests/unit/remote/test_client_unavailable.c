@@ -297,6 +297,116 @@ TEST(caller_learns_whether_a_probe_is_running)
     fake_end();
 }
 
+/* ---- Heartbeats: a driver with timers checks a server that no request asks ---- */
+
+#define SECONDS INT64_C(1000000)
+
+static void begin_with_heartbeats(const char *url)
+{
+    fake_begin(url);
+    fake_client->driver.heartbeat_us = fake_options.heartbeat_us;
+    weir__client_start(fake_client, fake_now);
+    fake_run();
+}
+
+TEST(idle_server_is_checked_and_a_busy_one_is_not)
+{
+    begin_with_heartbeats("redis://f:1");
+    int pings = fake_servers[0].pings;
+    for (int i = 0; i < 60; i++) {
+        CHECK_EQ(take_one("k", 0), 0);
+        fake_pass(SECONDS);
+    }
+    CHECK_EQ(fake_servers[0].pings, pings);
+    fake_pass(60 * SECONDS); /* every 2.5 to 5 s */
+    CHECK(fake_servers[0].pings - pings >= 12 && fake_servers[0].pings - pings <= 24);
+    CHECK_EQ(fake_servers[0].connects, 1);
+    CHECK_EQ(fake_downs, 0);
+    fake_end();
+}
+
+/* The server of an idle host is gone, hangs, is unreachable, or refuses; then it is available again. No request is
+ * sent. */
+TEST(idle_client_notices_that_the_server_is_unavailable_and_available_again)
+{
+    for (int fault = 0; fault < 4; fault++) {
+        struct fake_server *server = &fake_servers[0];
+        begin_with_heartbeats("redis://f:1");
+        fake_pass(20 * SECONDS);
+        CHECK_EQ(fake_stats().state, WEIR__STORE_UP);
+        server->down = fault == 0;
+        server->paused = fault == 1;
+        server->black = fault == 2;
+        server->greets = fault == 3 ? "-MISCONF x\r\n" : NULL;
+        if (fault == 0 || fault == 2)
+            fake_lose(0);
+        fake_pass(20 * SECONDS);
+        CHECK_EQ(fake_downs, 1);
+        CHECK_EQ(fake_ups, 0);
+        CHECK(fake_stats().state != WEIR__STORE_UP);
+        CHECK_EQ(fake_last_error, fault == 1 ? WEIR_ESTORESLOW : fault == 3 ? WEIR_ESTOREDISK : WEIR_ESTOREDOWN);
+        int connects = server->connects;
+        fake_pass(20 * SECONDS);
+        CHECK(server->connects - connects <= 40); /* a probe in 0.5 to 1 s */
+        server->down = server->paused = server->black = false;
+        server->greets = NULL;
+        fake_pass(4 * SECONDS);
+        CHECK_EQ(fake_ups, 1);
+        CHECK_EQ(fake_downs, 1);
+        CHECK_EQ(fake_stats().state, WEIR__STORE_UP);
+        for (int i = 0; i < 3; i++) { /* the breaker is closed, so that none waits for the first */
+            request_take(&many[i], "k", 0, limit());
+            submit(&many[i]);
+        }
+        fake_run();
+        for (int i = 0; i < 3; i++)
+            CHECK_EQ(many[i].request.error, 0);
+        fake_end();
+    }
+}
+
+/* A server that is not there from the start: `changed` is called without a request. */
+TEST(idle_client_notices_that_there_is_no_server)
+{
+    fake_begin("redis://f:1");
+    fake_servers[0].down = true;
+    fake_client->driver.heartbeat_us = fake_options.heartbeat_us;
+    weir__client_start(fake_client, fake_now);
+    fake_pass(10 * SECONDS);
+    CHECK_EQ(fake_downs, 1);
+    fake_end();
+}
+
+TEST(closed_idle_connection_is_made_again)
+{
+    begin_with_heartbeats("redis://f:1?breaker_failures=1");
+    for (int i = 0; i < 5; i++) {
+        fake_lose(0);
+        fake_pass(SECONDS);
+        CHECK(fake_channels[0].open);
+    }
+    CHECK_EQ(fake_servers[0].connects, 6);
+    CHECK_EQ(fake_stats().opened, 0);
+    fake_end();
+}
+
+/* A PONG does not say that requests succeed: only a request closes a breaker that error replies have opened. */
+TEST(server_that_rejects_requests_is_not_available_by_its_pong)
+{
+    begin_with_heartbeats("redis://f:1");
+    fake_servers[0].canned_reply = "-OOM command not allowed\r\n";
+    fake_servers[0].canned_times = 1 << 30;
+    for (int i = 0; i < 5; i++)
+        CHECK_EQ(take_one("k", 0), WEIR_ESTOREOOM);
+    CHECK_EQ(fake_downs, 1);
+    fake_pass(60 * SECONDS);
+    CHECK_EQ(fake_ups, 0);
+    fake_servers[0].canned_reply = NULL;
+    CHECK_EQ(take_one("k", 0), 0);
+    CHECK_EQ(fake_ups, 1);
+    fake_end();
+}
+
 TEST(number_of_waiting_requests_is_bounded)
 {
     fake_begin("redis://f:1");

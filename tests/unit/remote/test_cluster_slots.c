@@ -104,8 +104,8 @@ TEST(redirections_are_parsed)
     CHECK(strcmp(to.name, "::1") == 0);
     CHECK(weir__slots_redirect("1 :6381", "asked", &slot, &to));
     CHECK(strcmp(to.name, "asked") == 0);
-    static const char *const bad[] = {
-        "", "x", "1", "1 ", "1 a", "1 a:", "1 a:0", "1 a:65536", "16384 a:1", "-1 a:1", "1 a:1x", "1 a b:1"};
+    static const char *const bad[] = {"",          "x",         "1",      "1 ",     "1 a",     "1 a:",     "1 a:0",
+                                      "1 a:65536", "16384 a:1", "-1 a:1", "1 a:1x", "1 a b:1", "1 /path:1"};
     for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++)
         CHECK(!weir__slots_redirect(bad[i], "asked", &slot, &to));
     char text[400] = "1 ";

@@ -6,13 +6,14 @@
 
 #include "diagnostics_collector.h"
 
-static const struct weir__surroundings test_around = {weir_zone_open, weir_zone_close};
+static const struct weir__surroundings test_around = {.open_zone = weir_zone_open, .close_zone = weir_zone_close};
 
 /* Sources are named "f0", "f1" … */
 enum { SOURCES_MAX = 4 };
 
-/* Compiles texts into a set; NULL on errors. The diagnostics are in `diags`. */
-static inline weir_rules *compile_all(struct diags *diags, const char *const *texts, size_t count)
+/* Compiles texts into a set for a host (NULL: unknown); NULL on errors. The diagnostics are in `diags`. */
+static inline weir_rules *compile_for(struct diags *diags, const char *const *texts, size_t count,
+                                      const struct weir__rules_host *host)
 {
     static const char *const names[SOURCES_MAX] = {"f0", "f1", "f2", "f3"};
     struct weir__source sources[SOURCES_MAX];
@@ -22,12 +23,18 @@ static inline weir_rules *compile_all(struct diags *diags, const char *const *te
         sources[i] = (struct weir__source){names[i], {texts[i], strlen(texts[i])}};
     diags->report.sources = sources;
     diags->report.source_count = count;
+    diags->report.host = host;
     int error = weir__rules_compile(&diags->report, &test_around, &set);
     CHECK_EQ(error, set ? 0 : WEIR_ERULES);
     CHECK((diags->report.errors == 0) == (set != NULL));
     diags->report.sources = NULL;
     diags->report.source_count = 0;
     return set;
+}
+
+static inline weir_rules *compile_all(struct diags *diags, const char *const *texts, size_t count)
+{
+    return compile_for(diags, texts, count, NULL);
 }
 
 static inline weir_rules *compile(struct diags *diags, const char *text)

@@ -47,7 +47,11 @@ static inline void unload(struct compiled *compiled)
 struct lookup {
     weir_descriptor_entry entries[ENTRIES_MAX];
     weir_descriptor descriptor;
-    struct weir__descriptor_match hit;
+    struct {
+        const struct weir__rule *rule;
+        const struct weir__quota *quota;
+        int key_len;
+    } hit;
     char key[WEIR__KEY_MAX + 1]; /* null-terminated */
 };
 
@@ -74,9 +78,10 @@ static inline const struct weir__rule *look_up(struct lookup *lookup, const weir
                                                const char *text)
 {
     entries_of(lookup, text);
-    weir__descriptor_find(set, text_of(domain), &lookup->descriptor, lookup->key, WEIR__KEY_MAX, &lookup->hit);
+    lookup->hit.rule =
+        weir__descriptor_find(set, text_of(domain), &lookup->descriptor, lookup->key, &lookup->hit.key_len);
+    lookup->hit.quota = lookup->hit.rule ? lookup->hit.rule->quotas : NULL;
     lookup->key[lookup->hit.key_len] = 0;
-    CHECK_EQ(lookup->hit.rule != NULL, lookup->hit.quota != NULL);
     return lookup->hit.rule;
 }
 

@@ -294,6 +294,33 @@ TEST(first_and_last_address_of_a_network)
     CHECK(!contains(nested, 5, "9.255.255.255"));
 }
 
+static bool is_within(const char *inner, const char *other_inner, const char *outer, const char *other_outer)
+{
+    struct weir__arena arena = {.bytes_max = 1 << 20};
+    struct weir__network in[] = {network(inner), network(other_inner)}, out[] = {network(outer), network(other_outer)};
+    const struct weir__networks *a = weir__networks_make(&arena, in, 2), *b = weir__networks_make(&arena, out, 2);
+    bool within = a && b && weir__networks_within(a, b);
+    weir__arena_free(&arena);
+    return within;
+}
+
+TEST(networks_within_others)
+{
+    CHECK(is_within("10.1.0.0/16", "10.2.0.0/16", "10.0.0.0/8", "2001:db8::/32"));
+    CHECK(is_within("10.1.0.0/16", "2001:db8::1", "10.0.0.0/8", "2001:db8::/32"));
+    CHECK(is_within("10.0.0.0/8", "10.0.0.0/8", "10.0.0.0/9", "10.128.0.0/9"));
+    CHECK(is_within("10.0.0.0/8", "2001:db8::/32", "::/0", "10.0.0.1"));
+    CHECK(!is_within("10.0.0.0/8", "10.0.0.0/8", "10.0.0.0/9", "10.128.0.0/10"));
+    CHECK(!is_within("10.1.0.0/16", "11.0.0.0/16", "10.0.0.0/8", "12.0.0.0/8"));
+    CHECK(!is_within("9.255.0.0/16", "10.0.0.0/16", "10.0.0.0/8", "12.0.0.0/8"));
+    struct weir__arena arena = {.bytes_max = 1 << 20};
+    struct weir__network one = network("10.0.0.1");
+    const struct weir__networks *none = weir__networks_make(&arena, NULL, 0),
+                                *some = weir__networks_make(&arena, &one, 1);
+    CHECK(none && some && weir__networks_within(none, some) && !weir__networks_within(some, none));
+    weir__arena_free(&arena);
+}
+
 static bool naive(const struct weir__network *list, size_t count, const struct weir__address *a)
 {
     for (size_t i = 0; i < count; i++) {

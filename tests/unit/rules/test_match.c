@@ -417,12 +417,12 @@ TEST(lists_of_keys)
         int root = 0, key_len = snprintf(key, sizeof key, "k%d", n);
         while ((root + 1) * (root + 1) <= n)
             root++;
-        CHECK_EQ(weir__list_has_key(&set->block, (weir_text){key, (size_t)key_len}), root * root == n);
+        CHECK_EQ(weir__list_has_key(&set->block, (weir_text){key, (size_t)key_len}, true), root * root == n);
     }
-    CHECK(set && weir__list_has_key(&set->block, WEIR__TEXT("glob:a/b:x")));
-    CHECK(set && !weir__list_has_key(&set->block, WEIR__TEXT("glob:a/b:")));
-    CHECK(set && !weir__list_has_key(&set->block, (weir_text){"", 0}));
-    CHECK(set && !weir__list_has_key(&set->allow, WEIR__TEXT("k1")));
+    CHECK(set && weir__list_has_key(&set->block, WEIR__TEXT("glob:a/b:x"), true));
+    CHECK(set && !weir__list_has_key(&set->block, WEIR__TEXT("glob:a/b:"), true));
+    CHECK(set && !weir__list_has_key(&set->block, (weir_text){"", 0}, true));
+    CHECK(set && !weir__list_has_key(&set->allow, WEIR__TEXT("k1"), true));
     weir_rules_free(set);
 }
 

@@ -1,5 +1,6 @@
 /* weir's native dialect: what valid rules compile to. */
 #include "algo/algo.h"
+#include "base/buffer.h"
 
 #include "compiled.h"
 
@@ -251,11 +252,11 @@ TEST(policy_and_response)
     CHECK(weir__networks_contain(rule->allow.networks, &inside));
     CHECK(!weir__networks_contain(rule->allow.networks, &outside));
     CHECK(!rule->block.networks);
-    CHECK(weir__list_has_key(&rule->allow, WEIR__TEXT("u:1")));
-    CHECK(weir__list_has_key(&rule->allow, WEIR__TEXT("u:70")));
-    CHECK(!weir__list_has_key(&rule->allow, WEIR__TEXT("u:10")));
-    CHECK(weir__list_has_key(&rule->block, WEIR__TEXT("u:666")));
-    CHECK(!weir__list_has_key(&rule->block, WEIR__TEXT("u:1")));
+    CHECK(weir__list_has_key(&rule->allow, WEIR__TEXT("u:1"), true));
+    CHECK(weir__list_has_key(&rule->allow, WEIR__TEXT("u:70"), true));
+    CHECK(!weir__list_has_key(&rule->allow, WEIR__TEXT("u:10"), true));
+    CHECK(weir__list_has_key(&rule->block, WEIR__TEXT("u:666"), true));
+    CHECK(!weir__list_has_key(&rule->block, WEIR__TEXT("u:1"), true));
     weir_rules_free(set);
 }
 
@@ -455,17 +456,19 @@ TEST(bytes_per_key)
         const char *lines;
         int64_t bytes;
     } cases[] = {
-        {LIMITED, 18},
-        {LIMITED "    algorithm: leaky_bucket\n", 18},
-        {LIMITED "    algorithm: fixed_window\n", 18},
-        {LIMITED "    algorithm: sliding_window_counter\n", 18},
-        {"    limit: 40000\n    window: 1m\n    algorithm: sliding_window_counter\n", 36},
-        {"    limit: 4\n    window: 1m\n    algorithm: sliding_window_log\n", 18 + 36 * 10 / 9},     /* one chunk */
-        {"    limit: 5\n    window: 1m\n    algorithm: sliding_window_log\n", 18 + 2 * 36 * 10 / 9}, /* two chunks */
+        /* Slots at 90 % of the 119/128 of a segment that they have. */
+        {LIMITED, 20},
+        {LIMITED "    algorithm: leaky_bucket\n", 20},
+        {LIMITED "    algorithm: fixed_window\n", 20},
+        {LIMITED "    algorithm: sliding_window_counter\n", 20},
+        {"    limit: 40000\n    window: 1m\n    algorithm: sliding_window_counter\n", 39},
+        /* Chunks at 90 % of a sixteenth. */
+        {"    limit: 4\n    window: 1m\n    algorithm: sliding_window_log\n", 36 * 16 * 10 / 9},     /* one chunk */
+        {"    limit: 5\n    window: 1m\n    algorithm: sliding_window_log\n", 2 * 36 * 16 * 10 / 9}, /* two chunks */
         {"    limit: { pro: 5, default: 1 }\n    window: 1m\n    algorithm: sliding_window_log\n",
-         18 + 2 * 36 * 10 / 9},
+         2 * 36 * 16 * 10 / 9},
         {"    limit: { pro: 5, default: 0 }\n    window: 1m\n    algorithm: sliding_window_log\n",
-         18 + 2 * 36 * 10 / 9},
+         2 * 36 * 16 * 10 / 9},
         {"    limit: { pro: 0, default: unlimited }\n", 0},
         {"    limit: 0\n", 0},
     };
@@ -479,6 +482,69 @@ TEST(bytes_per_key)
             CHECK_EQ(info.algorithm, WEIR_SLIDING_WINDOW_LOG);
         weir_rules_free(set);
     }
+}
+
+/* ---- Over which hosts rules count ---- */
+
+TEST(consistency_by_algorithm_unless_it_is_set)
+{
+    static const struct {
+        const char *lines;
+        enum weir__consistency by_algorithm, with_eventual, with_local;
+    } cases[] = {
+        {LIMITED, WEIR__EVENTUAL, WEIR__EVENTUAL, WEIR__LOCAL},
+        {LIMITED "    algorithm: leaky_bucket\n", WEIR__EVENTUAL, WEIR__EVENTUAL, WEIR__LOCAL},
+        {LIMITED "    algorithm: fixed_window\n", WEIR__STRICT, WEIR__EVENTUAL, WEIR__LOCAL},
+        {LIMITED "    algorithm: sliding_window_counter\n", WEIR__STRICT, WEIR__EVENTUAL, WEIR__LOCAL},
+        {LIMITED "    algorithm: sliding_window_log\n", WEIR__STRICT, WEIR__EVENTUAL, WEIR__LOCAL},
+        {"    limit: 7\n    algorithm: concurrency\n", WEIR__STRICT, WEIR__STRICT, WEIR__LOCAL},
+        {"    limit: { pro: 5, default: 0 }\n    window: 1m\n    algorithm: fixed_window\n", WEIR__STRICT,
+         WEIR__EVENTUAL, WEIR__LOCAL},
+        {"    limit: { pro: 0, default: unlimited }\n", WEIR__LOCAL, WEIR__LOCAL, WEIR__LOCAL},
+        {"    limit: 0\n    consistency: strict\n", WEIR__LOCAL, WEIR__LOCAL, WEIR__LOCAL},
+        {LIMITED "    algorithm: fixed_window\n    consistency: local\n", WEIR__LOCAL, WEIR__LOCAL, WEIR__LOCAL},
+        {LIMITED "    algorithm: fixed_window\n    consistency: eventual\n", WEIR__EVENTUAL, WEIR__EVENTUAL,
+         WEIR__EVENTUAL},
+        {LIMITED "    consistency: strict\n", WEIR__STRICT, WEIR__STRICT, WEIR__STRICT},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        weir_rules *set;
+        const struct weir__rule *rule = one(cases[i].lines, &set);
+        if (!rule)
+            continue;
+        CHECK_EQ(weir__rule_consistency(rule, WEIR__PER_ALGORITHM), cases[i].by_algorithm);
+        CHECK_EQ(weir__rule_consistency(rule, WEIR__EVENTUAL), cases[i].with_eventual);
+        CHECK_EQ(weir__rule_consistency(rule, WEIR__LOCAL), cases[i].with_local);
+        weir_rules_free(set);
+    }
+}
+
+TEST(hosts_of_rules_as_text)
+{
+    static const char *const texts[] = {"rules:\n"
+                                        "  - { name: bucket, limit: 7, window: 1m }\n"
+                                        "  - { name: log, limit: 7, window: 1m, algorithm: sliding_window_log }\n"
+                                        "  - { name: here, limit: 7, window: 1m, consistency: local }\n"
+                                        "  - { name: log, limit: 7, window: 1m, consistency: strict, shadow: true }\n"
+                                        "  - { name: gone, match: { path: /old }, limit: 0 }\n",
+                                        "domain: d\n"
+                                        "descriptors:\n"
+                                        "  - { key: \"a\\eb\", rate_limit: { unit: day, requests_per_unit: 5 } }\n"};
+    weir_rules *set = compile_all(&diags, texts, 2);
+    struct weir__buffer lines = {0};
+    CHECK(set != NULL);
+    if (!set)
+        return;
+    weir__rules_hosts(set, WEIR__PER_ALGORITHM, 50000, SIZE_MAX, &lines);
+    CHECK(strcmp(lines.data, "counts over all hosts, exact: log, log (shadow), d.a%1Bb\n"
+                             "counts over all hosts, exchanged every 50 ms: bucket\n"
+                             "counts on each host: here\n") == 0);
+    lines.len = 0;
+    weir__rules_hosts(set, WEIR__LOCAL, 50000, 4, &lines);
+    CHECK(strcmp(lines.data, "counts over all hosts, exact: log (shadow)\n"
+                             "counts on each host: bucket and 3 more\n") == 0);
+    weir__buffer_free(&lines);
+    weir_rules_free(set);
 }
 
 TEST_MAIN

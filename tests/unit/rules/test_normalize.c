@@ -316,7 +316,7 @@ static bool key_is(const weir_rules *set, const char *path, const char *target, 
     weir_attribute about[] = {{WEIR_ATTR_PATH, "", path}, {WEIR_ATTR_TARGET, "", target}};
     weir_query query = {.attributes = about, .attribute_count = 2};
     weir__values_begin(&values, &set->attributes, &query);
-    int len = weir__template_fill(&set->rules[0]->key, &values, false, key, sizeof key);
+    int len = weir__template_fill(&set->rules[0]->key, &values, false, key);
     bool is = len == (int)strlen(expected) && memcmp(key, expected, strlen(expected)) == 0;
     if (!is)
         printf("    %s: %.*s\n", path ? path : target, len < 0 ? 0 : len, key);
@@ -495,15 +495,15 @@ TEST(truncated_keys_on_lists)
     weir_attribute about[] = {{WEIR_ATTR_QUERY, "", cut_path("q=", 'y', "")}};
     weir_query query = {.attributes = about, .attribute_count = 1};
     weir__values_begin(&values, &set->attributes, &query);
-    int len = weir__template_fill(&set->rules[0]->key, &values, false, key, sizeof key);
+    int len = weir__template_fill(&set->rules[0]->key, &values, false, key);
     CHECK_EQ(len, WEIR__KEY_MAX);
     weir_text cut = {key, (size_t)len};
-    CHECK(!weir__list_has_key(&set->rules[0]->allow, cut));
-    CHECK(weir__list_may_have_key(&set->rules[0]->block, cut));
-    CHECK(weir__list_has_key(&set->rules[1]->allow, cut));
-    CHECK(!weir__list_may_have_key(&set->rules[1]->block, cut));
-    CHECK(weir__list_has_key(&set->rules[0]->allow, WEIR__TEXT("u:0")));
-    CHECK(!weir__list_may_have_key(&set->rules[0]->block, WEIR__TEXT("u:0")));
+    CHECK(!weir__list_has_key(&set->rules[0]->allow, cut, true));
+    CHECK(weir__list_has_key(&set->rules[0]->block, cut, false));
+    CHECK(weir__list_has_key(&set->rules[1]->allow, cut, true));
+    CHECK(!weir__list_has_key(&set->rules[1]->block, cut, false));
+    CHECK(weir__list_has_key(&set->rules[0]->allow, WEIR__TEXT("u:0"), true));
+    CHECK(!weir__list_has_key(&set->rules[0]->block, WEIR__TEXT("u:0"), false));
     weir_rules_free(set);
 }
 

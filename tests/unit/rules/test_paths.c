@@ -223,7 +223,7 @@ TEST(very_deep)
         weir_text text = {path, (size_t)depth * 2};
         find_anew(world.paths, text_of("h"), text, &found);
         for (size_t i = 0; i < world.count; i++) {
-            if (!weir__pattern_match(world.entries[i].path, text, NULL))
+            if (!weir__pattern_match(world.entries[i].path, text, false, NULL))
                 continue;
             CHECK(expected < found.count && rules[expected] == world.entries[i].rule);
             expected++;
@@ -288,8 +288,8 @@ static void check_against_all(const struct world *world, const char *host, const
     find_anew(world->paths, text_of(host), text_of(path), &found);
     for (size_t i = 0; i < world->count; i++) {
         const struct weir__path_entry *entry = &world->entries[i];
-        matched[entry->rule] |= (!entry->host || weir__pattern_match(entry->host, text_of(host), NULL)) &&
-                                (!entry->path || weir__pattern_match(entry->path, text_of(path), NULL));
+        matched[entry->rule] |= (!entry->host || weir__pattern_match(entry->host, text_of(host), false, NULL)) &&
+                                (!entry->path || weir__pattern_match(entry->path, text_of(path), false, NULL));
     }
     for (uint32_t i = 0; i < ENTRIES_MAX; i++)
         if (matched[i])

@@ -208,10 +208,10 @@ TEST(case_insensitive_patterns_are_stored_in_lower_case)
     CHECK(weir__pattern_compile(&pattern, text_of("*.Example.COM"), false, true, &arena));
     CHECK(weir__text_is(pattern.text, "*.example.com"));
     CHECK(pattern.nocase);
-    CHECK(weir__pattern_match(&pattern, text_of("a.EXAMPLE.com"), NULL));
+    CHECK(weir__pattern_match(&pattern, text_of("a.EXAMPLE.com"), false, NULL));
     CHECK(weir__pattern_compile(&pattern, text_of("GET"), false, true, &arena));
-    CHECK(weir__pattern_match(&pattern, text_of("Get"), NULL));
-    CHECK(!weir__pattern_match(&pattern, text_of("Gets"), NULL));
+    CHECK(weir__pattern_match(&pattern, text_of("Get"), false, NULL));
+    CHECK(!weir__pattern_match(&pattern, text_of("Gets"), false, NULL));
     weir__arena_free(&arena);
 }
 
@@ -221,13 +221,13 @@ TEST(each_kind_matches)
     struct weir__pattern exact = {.kind = WEIR__PATTERN_EXACT, .text = text_of("a*")};
     struct weir__pattern glob = {.kind = WEIR__PATTERN_GLOB, .text = text_of("a*")};
 
-    CHECK(weir__pattern_match(&any, text_of("x"), NULL));
-    CHECK(!weir__pattern_match(&any, (weir_text){NULL, 0}, NULL));
-    CHECK(weir__pattern_match(&exact, text_of("a*"), NULL));
-    CHECK(!weir__pattern_match(&exact, text_of("ab"), NULL));
-    CHECK(!weir__pattern_match(&exact, text_of("A*"), NULL));
-    CHECK(weir__pattern_match(&glob, text_of("ab"), NULL));
-    CHECK(!weir__pattern_match(&glob, (weir_text){NULL, 0}, NULL));
+    CHECK(weir__pattern_match(&any, text_of("x"), false, NULL));
+    CHECK(!weir__pattern_match(&any, (weir_text){NULL, 0}, false, NULL));
+    CHECK(weir__pattern_match(&exact, text_of("a*"), false, NULL));
+    CHECK(!weir__pattern_match(&exact, text_of("ab"), false, NULL));
+    CHECK(!weir__pattern_match(&exact, text_of("A*"), false, NULL));
+    CHECK(weir__pattern_match(&glob, text_of("ab"), false, NULL));
+    CHECK(!weir__pattern_match(&glob, (weir_text){NULL, 0}, false, NULL));
 }
 
 TEST(allocation_failure_is_an_error)

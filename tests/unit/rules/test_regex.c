@@ -106,7 +106,7 @@ static bool matches(const char *pattern, bool nocase, weir_text text)
         return false;
     }
     matching = (struct weir__matching){.regex_scratch = weir__regex_scratch_make()};
-    bool found = weir__pattern_match(&compiled, text, &matching);
+    bool found = weir__pattern_match(&compiled, text, false, &matching);
     weir__regex_scratch_free(matching.regex_scratch);
     weir__regex_free(regex);
     weir__arena_free(&arena);

@@ -9,7 +9,7 @@ static size_t bytes_max;
 
 #include "diagnostics_collector.h"
 
-static const struct weir__surroundings around = {weir_zone_open, weir_zone_close};
+static const struct weir__surroundings around = {.open_zone = weir_zone_open, .close_zone = weir_zone_close};
 
 static const char *const texts[] = {
     "identity: { user_id: header:X-User-Id, tier: header:X-Plan, client_ip: { trusted_proxies: [10.0.0.0/8] } }\n"

@@ -45,7 +45,7 @@ static int fill(const struct weir__template *tmpl, struct abc *abc, bool share, 
     weir_query query = {.lookup = lookup_abc, .lookup_context = abc};
 
     weir__values_begin(&values, &all, &query);
-    return weir__template_fill(tmpl, &values, share, key, WEIR__KEY_MAX);
+    return weir__template_fill(tmpl, &values, share, key);
 }
 
 static bool becomes(const char *template, const char *a, const char *b, bool share, const char *expected)
@@ -101,15 +101,6 @@ TEST(missing_values)
     CHECK(becomes("${a}:${b}", "x", NULL, true, "x:%missing"));
     CHECK(becomes("${a}:${b}", NULL, "%missing", true, "%missing:%25missing"));
     CHECK(becomes("${a}:${b}", "%missing", NULL, true, "%25missing:%missing"));
-
-    struct weir__template tmpl;
-    struct weir__values values;
-    struct abc abc = {{{"x", 1}}};
-    weir_query query = {.lookup = lookup_abc, .lookup_context = &abc};
-    char small[WEIR__KEY_MAX - 1];
-    CHECK(compile(&tmpl, "${a}"));
-    weir__values_begin(&values, &all, &query);
-    CHECK_EQ(weir__template_fill(&tmpl, &values, true, small, sizeof small), -1);
     diags_end(&diags);
 }
 

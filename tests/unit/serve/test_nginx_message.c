@@ -39,6 +39,10 @@ static const struct {
     {"2026/11/15 06:41:31 [error] 12#12: *345 connect() failed (111: Connection refused)", WEIR__NGINX_ERROR,
      "nginx: connect() failed (111: Connection refused)"},
     {"2026/11/15 06:41:31 [warn] 12#12: careful", WEIR__NGINX_WARNING, "nginx: careful"},
+    {"2026/11/15 06:41:31 [error] 12#12: weir: store a unavailable", WEIR__NGINX_ERROR, "store a unavailable"},
+    {"2026/11/15 06:41:31 [notice] 12#12: weir: store a available again", WEIR__NGINX_NOTICE,
+     "store a available again"},
+    {"nginx: [emerg] weir: bad in /tmp/x/nginx.conf:3", WEIR__NGINX_FATAL, "weir.yaml:7:15: bad"},
     {"2026/11/15 06:41:31 [notice] 12#12: start worker processes", WEIR__NGINX_NOTICE, "nginx: start worker processes"},
     {"nginx: configuration file x test failed", WEIR__NGINX_NOTICE, "nginx: configuration file x test failed"},
 };

@@ -229,8 +229,10 @@ static char *changed(const char *name, struct weir__rule_change change)
 {
     struct weir__rule_source source = {.text = {RULES, sizeof RULES - 1}};
     weir_rule_info info = {.name = name};
-    char *text = weir__advice_rule(&source, &info, &change, WEIR__ADVICE_FILE);
+    char *document, *text = weir__advice_rule(&source, &info, &change, &document);
+    CHECK((document == NULL) == (text == NULL));
     weir__rule_source_free(&source);
+    free(document);
     return text;
 }
 
@@ -260,8 +262,8 @@ TEST(changed_rules)
                "    tier: plan\n    window: 1h\n    shadow: true\n");
     /* In the rules service the rule is a document, without a stage of its own. */
     struct weir__rule_source source = {.text = {RULES, sizeof RULES - 1}};
-    char *document = weir__advice_rule(&source, &(weir_rule_info){.name = "flow"},
-                                       &(struct weir__rule_change){.limit = 9, .burst = 12}, WEIR__ADVICE_DOCUMENT);
+    char *document, *text = weir__advice_rule(&source, &(weir_rule_info){.name = "flow"},
+                                              &(struct weir__rule_change){.limit = 9, .burst = 12}, &document);
     CHECK(document && strcmp(document, "name: flow\nmatch:\n  path:\n    - /a\n    - \"/b{x}\"\n"
                                        "key: \"user:${user_id}\"\nlimit: 9\nwindow: 1m\nburst: 12\n") == 0);
     struct weir__document read;
@@ -272,6 +274,7 @@ TEST(changed_rules)
     weir__arena_free(&arena);
     json_decref(errors);
     free(document);
+    free(text);
     weir__rule_source_free(&source);
     CHECK(!changed("several/1s", (struct weir__rule_change){.limit = 2}));
     CHECK(!changed("gone", (struct weir__rule_change){.limit = 2}));
@@ -279,10 +282,10 @@ TEST(changed_rules)
     CHECK(!changed("flow", (struct weir__rule_change){.algorithm = "no_such_thing"}));
     struct weir__rule_source broken = {.text = {"rules: [", 8}};
     weir_rule_info info = {.name = "flow"};
-    CHECK(!weir__advice_rule(&broken, &info, &(struct weir__rule_change){.limit = 2}, WEIR__ADVICE_FILE));
+    CHECK(!weir__advice_rule(&broken, &info, &(struct weir__rule_change){.limit = 2}, &document));
     weir__rule_source_free(&broken);
     broken.path = "/nowhere/at/all";
-    CHECK(!weir__advice_rule(&broken, &info, &(struct weir__rule_change){.limit = 2}, WEIR__ADVICE_FILE));
+    CHECK(!weir__advice_rule(&broken, &info, &(struct weir__rule_change){.limit = 2}, &document));
 }
 
 /* Whatever the number of recommendations: the files are read and parsed once. */
@@ -295,13 +298,15 @@ TEST(rules_are_read_once)
     struct weir__rule_source source = {.path = path};
     weir_rule_info info = {.name = "flow"};
     for (int i = 0; i < 3; i++) {
-        char *text = weir__advice_rule(&source, &info, &(struct weir__rule_change){.limit = 2}, WEIR__ADVICE_FILE);
+        char *document, *text = weir__advice_rule(&source, &info, &(struct weir__rule_change){.limit = 2}, &document);
         CHECK(text != NULL);
+        free(document);
         free(text);
         unlink(path);
     }
     weir__rule_source_free(&source);
-    CHECK(!weir__advice_rule(&source, &info, &(struct weir__rule_change){.limit = 2}, WEIR__ADVICE_FILE));
+    char *document;
+    CHECK(!weir__advice_rule(&source, &info, &(struct weir__rule_change){.limit = 2}, &document));
 }
 
 TEST_MAIN

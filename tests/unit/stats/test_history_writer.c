@@ -111,7 +111,7 @@ TEST(seconds_are_written_and_reported)
     next_second(writer);
     use(engine, 3000);
     next_second(writer);
-    CHECK_EQ(weir__snapshot_open(&snapshot, engine, segment), 0);
+    weir__snapshot_open(&snapshot, engine, segment);
 
     json_t *root = parsed(weir__stats_json_current(&snapshot, &json), &json);
     json_t *rules = json_object_get(root, "rules");
@@ -128,18 +128,23 @@ TEST(seconds_are_written_and_reported)
     CHECK(value(root, "segment", "slots", NULL) > 0 && value(root, "host", "processors", NULL) >= 1);
     json_decref(root);
 
-    root = parsed(weir__stats_json_history(&snapshot, "api", 60, 1, &json), &json);
+    root = parsed(
+        weir__stats_json_history(&snapshot, &(struct weir__host_query){.rule = "api", .seconds = 60, .step = 1}, &json),
+        &json);
     CHECK_EQ(json_array_size(json_object_get(root, "allowed")), 60);
     CHECK_EQ((int)sum_of(root, "allowed"), 2000);
     CHECK_EQ((int)sum_of(root, "denied"), 1000);
     CHECK_EQ((int)sum_of(root, "shadow_denied"), 2980);
     json_decref(root);
-    root = parsed(weir__stats_json_history(&snapshot, NULL, 100000, 60, &json), &json);
+    root = parsed(weir__stats_json_history(&snapshot, &(struct weir__host_query){.seconds = 100000, .step = 60}, &json),
+                  &json);
     CHECK_EQ(json_array_size(json_object_get(root, "allowed")), 59);
     json_decref(root);
-    CHECK_EQ(weir__stats_json_history(&snapshot, "gone", 60, 1, &json), WEIR_ENORULE);
+    CHECK_EQ(weir__stats_json_history(&snapshot, &(struct weir__host_query){.rule = "gone", .seconds = 60, .step = 1},
+                                      &json),
+             WEIR_ENORULE);
 
-    struct weir__stats_json_hot_keys what = {.rule = "api", .denied = true, .n = 5};
+    struct weir__host_query what = {.rule = "api", .denied = true, .n = 5};
     root = parsed(weir__stats_json_hot_keys(&snapshot, &what, &json), &json);
     CHECK_EQ(json_array_size(json_object_get(root, "keys")), 2);
     CHECK(sum_of(root, "keys") >= 0 && value(root, "seconds", NULL, NULL) >= 1);
@@ -182,8 +187,8 @@ TEST(hot_keys_age)
     weir *engine = opened(true);
     struct weir__history_writer *writer = NULL;
     const struct weir__hot_rule *hot_rule =
-        weir__hot_lookup(&engine->hot_sampler->hot, weir__rule_id((weir_text){"api", 3}, false));
-    uint64_t *seconds = &engine->hot_sampler->hot.header->seconds;
+        weir__hot_lookup(&engine->hot_sampler.hot, weir__rule_id((weir_text){"api", 3}, false));
+    uint64_t *seconds = &engine->hot_sampler.hot.header->seconds;
     use(engine, 2000);
     CHECK(hot_rule->sketch[0].total > 500);
     CHECK_EQ(weir__history_writer_open(engine, segment, &writer, &ending), 0);
@@ -220,7 +225,7 @@ static void write_strict_past(weir *engine)
         weir__history_end(&history, s);
     }
     weir__mapped_close(&mapped);
-    struct weir__hot_rule *hot_rule = weir__hot_find(&engine->hot_sampler->hot, id, 1);
+    struct weir__hot_rule *hot_rule = weir__hot_find(&engine->hot_sampler.hot, id, 1);
     for (int user = 0; user < 40; user++) {
         snprintf(key, sizeof key, "user:%d", user);
         struct weir__hot_sample note = {.hash = weir__hot_sampler_hash(engine->segment, key, strlen(key)),
@@ -235,7 +240,7 @@ static void write_strict_past(weir *engine)
             weir__hot_sample(hot_rule, &note);
         }
     }
-    engine->hot_sampler->hot.header->seconds = 600;
+    engine->hot_sampler.hot.header->seconds = 600;
 }
 
 TEST(advice_from_the_recorded_history)
@@ -249,7 +254,7 @@ TEST(advice_from_the_recorded_history)
     CHECK_EQ(weir__history_writer_open(engine, segment, &writer, &ending), 0);
     weir__history_writer_close(writer);
     write_strict_past(engine);
-    CHECK_EQ(weir__snapshot_open(&snapshot, engine, segment), 0);
+    weir__snapshot_open(&snapshot, engine, segment);
     json_t *root = parsed(weir__stats_json_advice(&snapshot, NULL, &source, &json), &json);
     json_t *list = json_object_get(root, "advice"), *first = json_array_get(list, 0);
     CHECK_EQ(json_array_size(list), 1);
@@ -274,17 +279,18 @@ TEST(missing_files_leave_the_totals)
     struct weir__history_writer *writer = NULL;
     char *json = NULL, path[128];
     use(engine, 10);
-    CHECK_EQ(weir__snapshot_open(&snapshot, engine, segment), 0);
+    weir__snapshot_open(&snapshot, engine, segment);
     CHECK(!snapshot.hot.rule_slots && !snapshot.history.rows);
     json_t *root = parsed(weir__stats_json_current(&snapshot, &json), &json);
     CHECK(json_is_false(json_object_get(root, "history")) && json_is_false(json_object_get(root, "hot")));
     CHECK(json_is_null(
         json_object_get(json_object_get(json_array_get(json_object_get(root, "rules"), 0), "rates"), "1s")));
     json_decref(root);
-    root = parsed(weir__stats_json_history(&snapshot, NULL, 10, 1, &json), &json);
+    root =
+        parsed(weir__stats_json_history(&snapshot, &(struct weir__host_query){.seconds = 10, .step = 1}, &json), &json);
     CHECK(json_is_false(json_object_get(root, "known")));
     json_decref(root);
-    struct weir__stats_json_hot_keys what = {.rule = "api", .n = 5};
+    struct weir__host_query what = {.rule = "api", .n = 5};
     root = parsed(weir__stats_json_hot_keys(&snapshot, &what, &json), &json);
     CHECK(json_is_false(json_object_get(root, "known")));
     json_decref(root);
@@ -314,9 +320,9 @@ static int cut_history(void)
     struct weir__history_writer *writer = NULL;
     struct weir__snapshot snapshot;
     snprintf(path, sizeof path, "%s.history", segment);
-    if (weir_segment_guard(engine->segment) != 0 || weir__history_writer_open(engine, segment, &writer, &ending) != 0 ||
-        weir__snapshot_open(&snapshot, engine, segment) != 0)
+    if (weir_segment_guard(engine->segment) != 0 || weir__history_writer_open(engine, segment, &writer, &ending) != 0)
         return 2;
+    weir__snapshot_open(&snapshot, engine, segment);
     for (int round = 0; round < 2; round++) {
         use(engine, 100);
         next_second(writer);

@@ -4,12 +4,14 @@
 #include "../../private_dir.h"
 #include "../../redis.h"
 
+#include "remote/client.h"
 #include "stats/stats.h"
 #include "stats/top.h"
 
 #include <inttypes.h>
 #include <jansson.h>
 #include <math.h>
+#include <sys/resource.h>
 
 static struct weir__heartbeat some(const char *name, unsigned number)
 {
@@ -180,7 +182,7 @@ TEST(host_list_is_bounded)
 
 TEST(subscribers_are_listed_and_expire)
 {
-    struct weir__subscribers *subscribers = weir__subscribers_new();
+    static struct weir__subscribers table = {.lock = PTHREAD_MUTEX_INITIALIZER}, *subscribers = &table;
     struct weir__host_list list = {.hosts = calloc(WEIR__HOSTS_MAX, sizeof *list.hosts)};
     struct weir__heartbeat heartbeat = some("one", 1);
     weir__subscribers_record(subscribers, &heartbeat, 1000);
@@ -219,7 +221,6 @@ TEST(subscribers_are_listed_and_expire)
         late += strcmp(list.hosts[i].heartbeat.name, "late") == 0;
     CHECK_EQ(late, 1);
     weir__host_list_free(&list);
-    weir__subscribers_free(subscribers);
 }
 
 /* ---- Reading the file ---- */
@@ -241,7 +242,7 @@ static weir *opened(struct weir__snapshot *snapshot)
     unlink(segment);
     unlink(file);
     CHECK_EQ(weir_open(&how, &engine), 0);
-    CHECK_EQ(weir__snapshot_open(snapshot, engine, segment), 0);
+    weir__snapshot_open(snapshot, engine, segment);
     return engine;
 }
 
@@ -350,10 +351,13 @@ TEST(texts_of_other_hosts_are_escaped)
     weir__membership_refresh(&membership, &snapshot);
     char *text = NULL, *json = NULL;
     size_t len = 0;
-    struct weir__top top = {.snapshot = &snapshot, .membership = &membership};
-    struct weir__top_screen screen = {.to = open_memstream(&text, &len), .width = 80, .plain = true};
-    weir__top_draw(&top, &screen);
-    fclose(screen.to);
+    struct weir__top top = {.snapshot = &snapshot,
+                            .membership = &membership,
+                            .to = open_memstream(&text, &len),
+                            .width = 80,
+                            .plain = true};
+    weir__top_draw(&top);
+    fclose(top.to);
     CHECK(strstr(text, "evil") != NULL && strstr(text, "DOWN") != NULL);
     CHECK(memchr(text, '\x1b', len) == NULL && memchr(text, '\x07', len) == NULL && memchr(text, '\r', len) == NULL &&
           memmem(text, len, "\xc2\x9b", 2) == NULL);
@@ -429,6 +433,23 @@ TEST(hosts_exchange_heartbeats_through_the_store)
     CHECK_EQ(weir__heartbeat_store_exchange(link, &a, &received, &there, why), 0);
     CHECK_EQ(received.count, 1);
     weir__heartbeat_store_free(link);
+}
+
+/* poll(2) refuses more descriptors than the limit of open files, also unused ones. */
+TEST(store_is_reached_with_few_open_files)
+{
+    struct rlimit before, few;
+    CHECK_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+    if (!with_server())
+        return;
+    few = (struct rlimit){.rlim_cur = WEIR__CHANNELS / 2, .rlim_max = before.rlim_max};
+    CHECK_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
+    struct weir__heartbeat_store *link = weir__heartbeat_store_new(&store, INT64_C(5000000));
+    struct weir__heartbeat a = some("a", 1);
+    CHECK_EQ(weir__heartbeat_store_exchange(link, &a, &received, &there, why), 0);
+    CHECK_EQ(received.count, 1);
+    weir__heartbeat_store_free(link);
+    CHECK_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
 }
 
 TEST(hostile_heartbeats_in_the_store_are_harmless)

@@ -201,16 +201,16 @@ static inline int64_t host_left(struct host *host, const char *rule, const char 
 /* Whether the data plane considers the store unavailable. */
 static inline bool is_down(const struct host *host)
 {
-    return weir__load64(&host->engine->deltas->ledger.header->state) == WEIR__LEDGER_DOWN;
+    return weir__load64(&host->engine->deltas.ledger.header->state) == WEIR__LEDGER_DOWN;
 }
 
 /* The sum of all deltas that are not acknowledged yet. */
 static inline int64_t host_unsent(const struct host *host)
 {
     int64_t sum = 0;
-    for (uint64_t i = 0; i < host->engine->deltas->ledger.entries; i++) {
+    for (uint64_t i = 0; i < host->engine->deltas.ledger.entries; i++) {
         struct weir__ledger_entry entry;
-        weir__ledger_read(&host->engine->deltas->ledger, i, &entry);
+        weir__ledger_read(&host->engine->deltas.ledger, i, &entry);
         sum += entry.amount;
     }
     return sum;

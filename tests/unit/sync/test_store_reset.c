@@ -129,7 +129,7 @@ TEST(two_hosts_of_one_name_do_not_resend_forever)
     begin();
     use(10);
     for (int round = 0; round < 30; round++) {
-        hosts[0].engine->deltas->ledger.header->batch += 5; /* the store has another last batch number */
+        hosts[0].engine->deltas.ledger.header->batch += 5; /* the store has another last batch number */
         use(1);
     }
     /* The first time it is believed: ten units had been sent before. */

@@ -447,7 +447,7 @@ TEST(idle_entries_are_freed)
 {
     begin(RULE("limit: 1000, window: 1h"), 1);
     host_check(&hosts[0], REQUEST, 1);
-    const struct weir__ledger *ledger = &hosts[0].engine->deltas->ledger;
+    const struct weir__ledger *ledger = &hosts[0].engine->deltas.ledger;
     uint64_t used = 0;
     for (int i = 0; i < 700; i++)
         CHECK_EQ(host_round(&hosts[0]), 0);
@@ -495,7 +495,7 @@ static int64_t late_us;
 /* The first batch, which was recorded before, takes 20 s. */
 static int send_after_a_wait(void *context, struct weir__store_request *request)
 {
-    struct weir__ledger_header *header = hosts[0].engine->deltas->ledger.header;
+    struct weir__ledger_header *header = hosts[0].engine->deltas.ledger.header;
     if (store.requests++ == 0)
         weir__store64(&header->acked_ms, weir__load64(&header->acked_ms) - 20000);
     late_us = request->ops[0].left_us;
@@ -582,7 +582,7 @@ TEST(windows_other_than_the_stores)
     CHECK_EQ(host_round(&hosts[0]), 0);
     CHECK_EQ(host_unsent(&hosts[0]), 0);
     CHECK_EQ(store.taken, 4);
-    CHECK_EQ(hosts[0].engine->deltas->ledger.header->dropped, 2);
+    CHECK_EQ(hosts[0].engine->deltas.ledger.header->dropped, 2);
     end(1);
 }
 
@@ -639,7 +639,7 @@ TEST(counter_of_an_unknown_rule_is_dropped)
 {
     begin(RULE("limit: 10, window: 1h"), 1);
     struct weir__ledger_text text = {.rule = 12345, .key_len = 1, .key = "x"};
-    const struct weir__ledger *ledger = &hosts[0].engine->deltas->ledger;
+    const struct weir__ledger *ledger = &hosts[0].engine->deltas.ledger;
     CHECK(weir__ledger_add_entry(ledger, 99, &text, 5));
     for (int i = 0; i < 500; i++)
         CHECK_EQ(host_round(&hosts[0]), 0);
@@ -655,7 +655,7 @@ TEST(counter_of_an_unknown_rule_is_dropped)
 TEST(invalid_ledger_entries)
 {
     begin(RULE("limit: 10, window: 1h"), 1);
-    const struct weir__ledger *ledger = &hosts[0].engine->deltas->ledger;
+    const struct weir__ledger *ledger = &hosts[0].engine->deltas.ledger;
     ledger->header->in_flight = UINT64_C(1) << 40;
     CHECK_EQ(host_round(&hosts[0]), 0);
     for (uint64_t i = 0; i < 100; i++)
@@ -678,7 +678,7 @@ TEST(statistics)
     store.fate = REFUSES;
     for (int i = 0; i < 3; i++)
         CHECK(host_round(&hosts[0]) != 0);
-    weir__store64(&hosts[0].engine->deltas->ledger.header->acked_ms, weir__coarse_ms() - 500);
+    weir__store64(&hosts[0].engine->deltas.ledger.header->acked_ms, weir__coarse_ms() - 500);
     CHECK_EQ(weir_ledger_stats_read(hosts[0].engine, &stats), 0);
     CHECK(stats.agent && stats.store == WEIR_STORE_DOWN && stats.last_error == WEIR_ESTOREDOWN);
     CHECK(stats.requests == 3 && stats.failures == 3 && stats.units_sent == 0);

@@ -8,7 +8,8 @@ static struct weir__history made(uint32_t rows)
     struct weir__history history;
     size_t bytes = weir__history_bytes(rows);
     void *memory = calloc(1, bytes);
-    CHECK(weir__history_make(memory, bytes) && weir__history_attach(memory, bytes, &history));
+    CHECK_EQ(weir__row_file_format(memory, bytes, &weir__history_format), 0);
+    CHECK(weir__history_attach(memory, bytes, &history));
     CHECK_EQ(history.rows, rows);
     return history;
 }
@@ -143,15 +144,15 @@ TEST(invalid_history_is_refused)
     size_t bytes = weir__history_bytes(1);
     struct weir__history_header *memory = calloc(1, bytes);
     CHECK(!weir__history_attach(memory, bytes, &history));
-    CHECK(!weir__history_make(memory, bytes - 1));
-    CHECK(weir__history_make(memory, bytes));
+    CHECK_EQ(weir__row_file_format(memory, bytes - 1, &weir__history_format), WEIR_ESIZE);
+    CHECK_EQ(weir__row_file_format(memory, bytes, &weir__history_format), 0);
     CHECK(weir__history_attach(memory, bytes, &history));
-    memory->rows = 2;
+    memory->file.rows = 2;
     CHECK(!weir__history_attach(memory, bytes, &history));
-    memory->rows = 0;
+    memory->file.rows = 0;
     CHECK(!weir__history_attach(memory, bytes, &history));
-    memory->rows = 1;
-    memory->layout = 9;
+    memory->file.rows = 1;
+    memory->file.layout = 9;
     CHECK(!weir__history_attach(memory, bytes, &history));
     free(memory);
 }

@@ -43,14 +43,16 @@ static struct weir__hot made(uint32_t sketches)
     struct weir__hot hot;
     size_t bytes = weir__hot_bytes(sketches);
     void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    CHECK(memory != MAP_FAILED && weir__hot_make(memory, bytes) && weir__hot_attach(memory, bytes, &hot));
+    CHECK(memory != MAP_FAILED);
+    CHECK_EQ(weir__row_file_format(memory, bytes, &weir__hot_format), 0);
+    CHECK(weir__hot_attach(memory, bytes, &hot));
     CHECK_EQ(hot.rule_slots, sketches);
     return hot;
 }
 
 static void drop(struct weir__hot *hot)
 {
-    munmap(hot->header, hot->header->bytes);
+    munmap(hot->header, hot->header->file.bytes);
 }
 
 static void note(struct weir__hot_rule *hot_rule, const char *key, uint64_t weight, enum weir__hot_kind kind,
@@ -407,16 +409,16 @@ TEST(invalid_area_is_refused)
     size_t bytes = weir__hot_bytes(1);
     struct weir__hot_header *memory = calloc(1, bytes);
     CHECK(!weir__hot_attach(memory, bytes, &hot));
-    CHECK(!weir__hot_make(memory, bytes - 1));
-    CHECK(weir__hot_make(memory, bytes));
+    CHECK_EQ(weir__row_file_format(memory, bytes - 1, &weir__hot_format), WEIR_ESIZE);
+    CHECK_EQ(weir__row_file_format(memory, bytes, &weir__hot_format), 0);
     CHECK(weir__hot_attach(memory, bytes, &hot));
     CHECK(!weir__hot_attach(memory, bytes - 1, &hot));
-    memory->rule_slots = 2;
+    memory->file.rows = 2;
     CHECK(!weir__hot_attach(memory, bytes, &hot));
-    memory->rule_slots = 0;
+    memory->file.rows = 0;
     CHECK(!weir__hot_attach(memory, bytes, &hot));
-    memory->rule_slots = 1;
-    memory->layout++;
+    memory->file.rows = 1;
+    memory->file.layout++;
     CHECK(!weir__hot_attach(memory, bytes, &hot));
     free(memory);
 }

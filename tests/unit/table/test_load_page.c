@@ -15,8 +15,9 @@ static struct weir__load_page *made(void)
 {
     void *memory =
         mmap(NULL, sizeof(struct weir__load_page), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    CHECK(memory != MAP_FAILED && weir__load_page_init(memory, sizeof(struct weir__load_page)));
-    CHECK(weir__load_page_valid(memory, sizeof(struct weir__load_page)));
+    CHECK(memory != MAP_FAILED);
+    CHECK_EQ(weir__row_file_format(memory, sizeof(struct weir__load_page), &weir__load_format), 0);
+    CHECK_EQ(weir__row_file_check(memory, sizeof(struct weir__load_page), &weir__load_format), 0);
     return memory;
 }
 
@@ -39,17 +40,17 @@ TEST(invalid_page_is_refused)
 {
     struct weir__load_page *load = made();
     size_t bytes = sizeof *load;
-    CHECK(!weir__load_page_init(load, bytes - 1));
-    CHECK(!weir__load_page_valid(load, bytes - 1));
-    CHECK(!weir__load_page_valid(load, bytes + 1));
-    load->layout++;
-    CHECK(!weir__load_page_valid(load, bytes));
-    load->layout--;
-    load->shards--;
-    CHECK(!weir__load_page_valid(load, bytes));
-    load->shards++;
-    load->magic ^= 1;
-    CHECK(!weir__load_page_valid(load, bytes));
+    CHECK_EQ(weir__row_file_format(load, bytes - 1, &weir__load_format), WEIR_ESIZE);
+    CHECK_EQ(weir__row_file_check(load, bytes - 1, &weir__load_format), WEIR_EDAMAGED);
+    CHECK_EQ(weir__row_file_check(load, bytes + 1, &weir__load_format), WEIR_EDAMAGED);
+    load->file.layout++;
+    CHECK_EQ(weir__row_file_check(load, bytes, &weir__load_format), WEIR_EDAMAGED);
+    load->file.layout--;
+    load->file.rows--;
+    CHECK_EQ(weir__row_file_check(load, bytes, &weir__load_format), WEIR_EDAMAGED);
+    load->file.rows++;
+    load->file.magic ^= 1;
+    CHECK_EQ(weir__row_file_check(load, bytes, &weir__load_format), WEIR_EDAMAGED);
     drop(load);
 }
 

@@ -7,7 +7,7 @@ static void move(const struct fixture *f, int64_t cost, int64_t seconds)
     struct weir__op op = at(f, seconds);
     struct weir__key_location where = weir__record_location(&f->limit, &f->where);
     weir_decision d;
-    CHECK_EQ(attempt(&op, &f->limit, &where, cost, WEIR__TAKE, &d), 0);
+    CHECK_EQ(weir__log_attempt(&op, &f->limit, &where, cost, WEIR__TAKE, &d), 0);
 }
 
 TEST(log_moved_empty_does_not_go_back_in_time)

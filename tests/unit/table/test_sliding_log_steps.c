@@ -170,7 +170,7 @@ TEST(process_delayed_beyond_its_lease_leaves_the_record_alone)
     struct weir__op op = at(&f, 0), later = at(&f, 7200);
     struct weir__key_location where = weir__record_location(&f.limit, &f.where), other_key = {.tag = 1000};
     weir_decision d;
-    CHECK_EQ(attempt(&op, &f.limit, &where, 4, WEIR__TAKE, &d), 0); /* retries */
+    CHECK_EQ(weir__log_attempt(&op, &f.limit, &where, 4, WEIR__TAKE, &d), 0); /* retries */
     CHECK(!before_publish);
 
     const struct weir__record all = {.size_class = 20};

@@ -138,7 +138,7 @@ TEST(part_is_sealed_before_it_is_written)
     struct weir__op op = at(1);
     struct weir__key_location w = weir__record_location(&limit, &where);
     weir_decision d;
-    CHECK_EQ(attempt(&op, &limit, &w, 1, WEIR__TAKE, &d), 0);
+    CHECK_EQ(weir__ring_attempt(&op, &limit, &w, 1, WEIR__TAKE, &d), 0);
     CHECK(read_head(1).sealed);
     CHECK_EQ(read_head(1).part, part_at(0));
     CHECK_EQ(ring_at(1)[part_at(0) % BUCKETS], 0);
@@ -166,7 +166,7 @@ TEST(process_delayed_beyond_its_lease_leaves_the_record_alone)
     struct weir__key_location w = weir__record_location(&limit, &where);
     const struct weir__record all = {.size_class = 7};
     weir_decision d;
-    CHECK_EQ(attempt(&op, &limit, &w, 1, WEIR__TAKE, &d), 0); /* retries */
+    CHECK_EQ(weir__ring_attempt(&op, &limit, &w, 1, WEIR__TAKE, &d), 0); /* retries */
     CHECK(!before_publish);
     CHECK_EQ(weir__record_head(&op, all)->hi, 77);
     const uint8_t *byte = weir__record_body(&op, all);

@@ -12,7 +12,7 @@ const states: [string, string][] = [["dead", "Dead"], ["waiting", "Waiting"], ["
     ["cancelled", "Cancelled"], ["", "All"]];
 
 function statsTable(figures: QueueStats): HTMLElement {
-    if (figures.rules.length === 0) return h("p", { class: "muted" }, "Nothing waits, and nothing is dead.");
+    if (figures.rules.length === 0) return h("p", { class: "muted" }, "The queue is empty.");
     const row = (of: Omit<QueueStats, "rules">) => [count(of.waiting), count(of.under_way), count(of.dead), bytes(of.bytes), duration(of.oldest_s)];
     const rows = figures.rules.map((one) => [ruleLink(one.rule), ...row(one)]);
     if (rows.length > 1) rows.push([h("span", {}, "All"), ...row(figures)]);
