@@ -119,18 +119,53 @@ STEP void decide_slow(struct batch *b, weir_request *r, struct batch_key *k)
     b->sum.soft += made.flags & WEIR_OVER_SOFT;
 }
 
+static inline void fill(weir_decision *decision, const struct weir__step *step)
+{
+    decision->remaining = step->remaining;
+    decision->reset_after_ns = step->reset_after_ns;
+}
+
+/*
+ * Decides the request at `r`, and those after it, up to `end`, that have the same entry and limit, in order and by one
+ * swap: threads that take from one key wait for each other's swaps. Returns how many were decided; 0: the slow path
+ * must decide the first.
+ */
+static inline size_t take_run(int64_t mono_us, weir_request *r, const weir_request *end, const struct batch_key *k)
+{
+    const uint64_t wanted = weir__tag_bits_of(k->where.tag);
+    struct weir__step step, next;
+    size_t count = 1;
+    if (!weir__fast_look(mono_us, r->limit, k->slot, wanted, r->cost, &step))
+        return 0;
+    weir__cell seen = step.seen;
+    for (; r + count < end && k[count].slot == k->slot && k[count].where.tag == k->where.tag &&
+           r[count].limit == r->limit && weir__fast_step(mono_us, r->limit, step.next, wanted, r[count].cost, &next);
+         count++) {
+        fill(&r[count - 1].decision, &step);
+        step = next;
+    }
+    if (!weir__cell_cas(k->slot, &seen, step.next))
+        return 0;
+    fill(&r[count - 1].decision, &step); /* after the swap, which waits for all earlier stores */
+    return count;
+}
+
 STEP void decide(struct batch *b, struct batch_group *g)
 {
     const int64_t mono_us = b->op.mono_us;
     const bool all_fast = g->fast, may_be_fast = b->fast;
     struct batch_key *k = g->key;
     uint64_t slow = 0;
-    for (weir_request *r = g->request, *end = r + g->count; r < end; r++, k++) {
+    for (weir_request *r = g->request, *end = r + g->count; r < end;) {
         bool fast = all_fast || (may_be_fast && !r->error && weir__may_take_fast(r->limit, r->cost));
-        if (fast && weir__fast_swap(mono_us, r->limit, k->slot, weir__tag_bits_of(k->where.tag), r->cost, &r->decision))
-            continue;
-        decide_slow(b, r, k);
-        slow++;
+        size_t taken = fast ? take_run(mono_us, r, all_fast ? end : r + 1, k) : 0;
+        if (!taken) {
+            decide_slow(b, r, k);
+            slow++;
+            taken = 1;
+        }
+        r += taken;
+        k += taken;
     }
     b->sum.verdict[WEIR_ALLOW] += g->count - slow;
 }

@@ -42,14 +42,14 @@ static inline void weir__fast_decision_init(const weir_limit *limit, weir_decisi
 }
 
 /*
- * Decides on the fast path; false if the slow path must. `slot` may be any slot; `wanted` is the tag at its position in
- * an entry (weir__tag_bits_of). Nothing is taken before the caller's swap of step->seen succeeds.
+ * Decides on the fast path by the content `seen` of a slot; false if the slow path must. It may be that of any slot;
+ * `wanted` is the tag at its position in an entry (weir__tag_bits_of). Nothing is taken before the caller's swap of
+ * step->seen succeeds.
  */
-__attribute__((always_inline)) static inline bool weir__fast_look(int64_t mono_us, const weir_limit *limit,
-                                                                  const weir__cell *slot, uint64_t wanted, int64_t cost,
+__attribute__((always_inline)) static inline bool weir__fast_step(int64_t mono_us, const weir_limit *limit,
+                                                                  weir__cell seen, uint64_t wanted, int64_t cost,
                                                                   struct weir__step *step)
 {
-    weir__cell seen = weir__cell_peek(slot);
     /*
      * hi is anchor << 17 | low bits of the count: with all low bits set, the subtraction does not borrow from the time.
      */
@@ -75,6 +75,14 @@ __attribute__((always_inline)) static inline bool weir__fast_look(int64_t mono_u
     step->remaining = limit->hard - state.used;
     step->reset_after_ns = (state.expiry_us - state.elapsed_us) * 1000;
     return true;
+}
+
+/* Decides by the present content of a slot. */
+__attribute__((always_inline)) static inline bool weir__fast_look(int64_t mono_us, const weir_limit *limit,
+                                                                  const weir__cell *slot, uint64_t wanted, int64_t cost,
+                                                                  struct weir__step *step)
+{
+    return weir__fast_step(mono_us, limit, weir__cell_peek(slot), wanted, cost, step);
 }
 
 /*

@@ -7,6 +7,8 @@
 
 #include "../../test.h"
 
+#include <pthread.h>
+
 enum { KEYS = 5, LIMITS = 4, BATCH_MAX = 70 };
 
 static weir_segment *open_one(void)
@@ -77,12 +79,15 @@ TEST(batch_single_and_slow_path_agree)
             weir_request request[BATCH_MAX];
             uint8_t key[BATCH_MAX];
             size_t count = 1 + test_random(&seed) % BATCH_MAX;
+            bool runs = test_random(&seed) % 2; /* of requests of one key, which one swap may decide */
             for (size_t i = 0; i < count; i++) {
-                key[i] = (uint8_t)(test_random(&seed) % KEYS);
-                request[i] = (weir_request){.limit = &limits[test_random(&seed) % LIMITS],
-                                            .key = &key[i],
-                                            .key_len = 1,
-                                            .cost = random_cost(&seed)};
+                bool again = runs && i > 0 && test_random(&seed) % 16;
+                key[i] = again ? key[i - 1] : (uint8_t)(test_random(&seed) % KEYS);
+                request[i] =
+                    (weir_request){.limit = again ? request[i - 1].limit : &limits[test_random(&seed) % LIMITS],
+                                   .key = &key[i],
+                                   .key_len = 1,
+                                   .cost = runs ? 1 + (int64_t)(test_random(&seed) % 8 == 0) : random_cost(&seed)};
             }
             CHECK_EQ(weir_take_batch(batched, request, count, now), 0);
             for (size_t i = 0; i < count; i++) {
@@ -154,6 +159,60 @@ TEST(longest_windows_of_every_algorithm)
         CHECK_EQ(weir_take(segment, &limit, "k", 1, 1, now, &d), 0);
         CHECK_EQ(weir_passes(&d), i < 3);
     }
+    weir_segment_close(segment);
+}
+
+/* ---- Threads that take from one key ---- */
+
+enum { THREADS = 3, HOT_BATCH = 64, HOT_LIMIT = 30000 };
+
+struct hot {
+    weir_segment *segment;
+    const weir_limit *limit;
+    weir_time now;
+    int64_t allowed, least;
+};
+
+static void *take_hot(void *argument)
+{
+    struct hot *hot = argument;
+    hot->least = HOT_LIMIT;
+    for (int round = 0; round < 2 * HOT_LIMIT / THREADS / HOT_BATCH; round++) {
+        weir_request request[HOT_BATCH];
+        for (int i = 0; i < HOT_BATCH; i++)
+            request[i] = (weir_request){.limit = hot->limit, .key = "hot", .key_len = 3, .cost = 1};
+        CHECK_EQ(weir_take_batch(hot->segment, request, HOT_BATCH, hot->now), 0);
+        for (int i = 0; i < HOT_BATCH; i++)
+            if (weir_passes(&request[i].decision)) {
+                hot->allowed++;
+                CHECK(request[i].decision.remaining < hot->least); /* each takes one more than the one before it */
+                hot->least = request[i].decision.remaining;
+            }
+    }
+    return NULL;
+}
+
+TEST(threads_that_share_a_key_admit_its_limit)
+{
+    weir_params params = {.limit = HOT_LIMIT, .window_ns = WEIR_DAY};
+    weir_limit limit;
+    weir_segment *segment = open_one();
+    pthread_t thread[THREADS];
+    struct hot hot[THREADS];
+    int64_t allowed = 0, least = HOT_LIMIT;
+    CHECK_EQ(weir_limit_init(&limit, &params), 0);
+    for (int i = 0; i < THREADS; i++) {
+        hot[i] = (struct hot){.segment = segment, .limit = &limit, .now = {WEIR_DAY * 20000, WEIR_DAY * 20000}};
+        CHECK_EQ(pthread_create(&thread[i], NULL, take_hot, &hot[i]), 0);
+    }
+    for (int i = 0; i < THREADS; i++) {
+        pthread_join(thread[i], NULL);
+        allowed += hot[i].allowed;
+        if (hot[i].least < least)
+            least = hot[i].least;
+    }
+    CHECK_EQ(allowed, HOT_LIMIT);
+    CHECK_EQ(least, 0);
     weir_segment_close(segment);
 }
 
