@@ -220,7 +220,7 @@ static void measure(const struct weir__map *map, size_t count, double read_ms, c
     double start = now_ns();
     for (size_t i = 0; i < KEYS; i++)
         right += weir__map_find(map, (weir_text){keys[i], 28}).len == 4;
-    double ns = (now_ns() - start) / KEYS;
+    double ns = (now_ns() - start) / (double)KEYS;
     CHECK_EQ(right, KEYS);
     printf("  %zu %s: %.0f ns a look-up, %.1f MB, read in %.0f ms\n", count, what, ns,
            (double)weir__map_bytes(map) / 1e6, read_ms);
