@@ -2,6 +2,7 @@
  *   WEIR_WEB_URL       the admin listener, e.g. http://127.0.0.1:9091
  *   WEIR_WEB_GATEWAY   a gateway of the same host, whose requests the published rules decide
  *   WEIR_WEB_OPERATOR  an operator's token
+ *   WEIR_WEB_FILES_URL, WEIR_WEB_FILES_OPERATOR, WEIR_WEB_FILES_RULES  those of a host whose rules are in that file
  *   WEIR_WEB_SHOTS     where screenshots go (default build/web-shots)
  * Every test makes rules of its own, with names that no other run has used. */
 import assert from "node:assert/strict";
@@ -82,7 +83,7 @@ export async function tokenOf(role) {
 }
 
 /* A page that is logged in as `role`, or not at all. What goes wrong in it fails the test that calls page.sound(). */
-export async function open(place = "#/", { role = "operator", token, ...context } = {}) {
+export async function open(place = "#/", { role = "operator", token, url = host.url, ...context } = {}) {
     const tab = await browser.newContext({ viewport: { width: 1280, height: 800 }, ...context });
     const page = await tab.newPage();
     page.setDefaultTimeout(60000); /* a busy machine takes its time */
@@ -98,13 +99,13 @@ export async function open(place = "#/", { role = "operator", token, ...context 
         void dialog.accept().catch(() => undefined);
     });
     page.on("request", (request) => {
-        if (new URL(request.url()).origin !== host.url) elsewhere.push(request.url());
+        if (new URL(request.url()).origin !== url) elsewhere.push(request.url());
     });
     page.sound = () => {
         assert.deepEqual(wrong, []);
         assert.deepEqual(elsewhere, [], "requests to other sites");
     };
-    await page.goto(`${host.url}/${place}`);
+    await page.goto(`${url}/${place}`);
     if (role) {
         await logIn(page, token ?? await tokenOf(role));
         await page.getByRole("heading", { level: 1 }).waitFor();

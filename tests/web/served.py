@@ -1,6 +1,7 @@
 #!/usr/bin/python3
 """Runs a command beside a real weir serve with gateway and admin listener: WEIR_WEB_URL, WEIR_WEB_GATEWAY and
-WEIR_WEB_OPERATOR tell it where they are. served.py COMMAND..."""
+WEIR_WEB_OPERATOR tell it where they are; WEIR_WEB_FILES_URL, _OPERATOR and _RULES those of another one, whose rules are in
+that file. served.py COMMAND..."""
 import os
 import pathlib
 import subprocess
@@ -21,21 +22,36 @@ load: { signals: { in_flight: 4 }, smooth: 100ms }
 queue: on
 workers: 2
 """
+FILES = """
+gateway: { listen: "127.0.0.1:@PORT@", upstreams: ["@BACKEND@"] }
+admin: { listen: "127.0.0.1:@ADMIN@", rules: files }
+state: @FOLDER@/state
+segment: { path: @FOLDER@/segment, size: 1MiB }
+workers: 1
+rules: rules.yaml
+"""
+RULES = "rules:\n  - { name: of-a-file, match: { path: /a }, limit: 4, window: 1m }\n"
 
 
 def main():
     upstream = Backend()
-    host = Host(YAML, upstream)
+    host, files = Host(YAML, upstream), Host(FILES, upstream)
     code = 1
     try:
         host.begin()
+        (files.folder / "rules.yaml").write_text(RULES)
+        files.begin()
         code = subprocess.run(sys.argv[1:], env={**os.environ, "WEIR_WEB_URL": f"http://127.0.0.1:{host.admin}",
                                                  "WEIR_WEB_GATEWAY": f"http://127.0.0.1:{host.port}",
-                                                 "WEIR_WEB_OPERATOR": host.token}).returncode
+                                                 "WEIR_WEB_OPERATOR": host.token,
+                                                 "WEIR_WEB_FILES_URL": f"http://127.0.0.1:{files.admin}",
+                                                 "WEIR_WEB_FILES_OPERATOR": files.token,
+                                                 "WEIR_WEB_FILES_RULES": str(files.folder / "rules.yaml")}).returncode
     finally:
-        if code and host.process:
-            print(host.log_text(), file=sys.stderr)
-        host.remove()
+        for one in (host, files):
+            if code and one.process:
+                print(one.log_text(), file=sys.stderr)
+            one.remove()
         upstream.stop()
     return code
 

@@ -10,6 +10,7 @@ export interface Session {
     role: Role;
     expires: Time | null;
     key_texts: boolean; /* false: keys are shown by their hashes */
+    rules: "files" | "database"; /* files: rules are changed there, and shown here */
 }
 
 export interface Page<T> {
@@ -27,6 +28,13 @@ export interface RuleRow {
     author: string;
     at: Time;
     summary?: string;
+    file?: string; /* of rules in files */
+    line?: number;
+}
+
+/* With rules in files: where they are, and why changes are not shown. */
+export interface RulePage extends Page<RuleRow> {
+    files?: { path: string; errors: (Problem & { file: string })[] };
 }
 
 export interface RuleDocument extends RuleRow {

@@ -1,5 +1,5 @@
 /* Shared by all views. */
-import { errorText } from "./api";
+import { errorText, session } from "./api";
 import { h } from "./dom";
 
 export interface OpenView {
@@ -44,6 +44,17 @@ export function problem(error: unknown): HTMLElement {
 
 export function heading(text: string, ...more: (Node | string)[]): HTMLElement {
     return h("div", { class: "view-head" }, h("h1", { tabindex: "-1" }, text), ...more);
+}
+
+/* Where a document of rules in files is. */
+export function place(document: { file?: string; line?: number }): HTMLElement | string {
+    return document.file ? h("span", { class: "place" }, name(`${document.file}:${document.line ?? 1}`)) : "";
+}
+
+/* Says that rules are not changed here; null: they are. */
+export function readOnly(): HTMLElement | null {
+    return session?.rules !== "files" ? null : h("p", { class: "notice read-only", role: "note" },
+        "Read-only: the rules are those of files, and are changed there.");
 }
 
 /* Pages of a list whose replies name only the next page; earlier ones are remembered here. */

@@ -4,7 +4,7 @@ import { confirm } from "../dialog";
 import { diffView } from "../diff";
 import { when } from "../format";
 import type { Page, Revision } from "../types";
-import { Pager, type OpenView, heading, name, problem } from "../view";
+import { Pager, type OpenView, heading, name, problem, readOnly } from "../view";
 
 interface RevisionText extends Revision {
     text: string;
@@ -50,5 +50,5 @@ export function published(): OpenView {
         }
     }
     void load();
-    return { title: "Published sets", element: h("div", {}, heading("Published sets"), list, pager.element) };
+    return { title: "Published sets", element: h("div", {}, heading("Published sets"), readOnly(), list, pager.element) };
 }

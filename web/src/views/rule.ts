@@ -6,7 +6,7 @@ import { diffView } from "../diff";
 import { Editor } from "../editor";
 import { when } from "../format";
 import type { Page, RuleDocument, RuleRow, Stage, Version } from "../types";
-import { type OpenView, type Route, badge, heading, name, problem, visible } from "../view";
+import { type OpenView, type Route, badge, heading, name, place, problem, readOnly, visible } from "../view";
 import { conflictPanel } from "./conflict";
 import { forget, keep, kept } from "./unsaved";
 
@@ -91,7 +91,7 @@ class RulePage {
         const reply = await request<RuleDocument>(`/v1/rules/${segment(this.name)}`);
         this.rule = plain(reply.body);
         this.etag = reply.etag;
-        const unsaved = proposal ?? kept(this.name)?.text ?? null;
+        const unsaved = readOnly() ? null : proposal ?? kept(this.name)?.text ?? null;
         const base = kept(this.name)?.etag;
         if (unsaved !== null && proposal === null && base) this.etag = base; /* so that changes of others since then are detected */
         this.editor = new Editor("Rule as YAML", unsaved ?? this.rule.text, this.name, !may("editor"), (verdict) => {
@@ -100,7 +100,7 @@ class RulePage {
             else forget(this.name);
             this.draw();
         });
-        replace(this.element, heading(visible(this.name)), this.state, this.editor.element,
+        replace(this.element, heading(visible(this.name)), readOnly(), this.state, this.editor.element,
             may("editor") ? h("div", { class: "toolbar save" }, field("Reason for the change", this.reason), this.save, this.discard) : null,
             this.error, this.conflict, this.actions, h("section", {}, h("h2", {}, "History"), this.history));
         this.draw();
@@ -124,7 +124,8 @@ class RulePage {
         const stage = (label: string, version: number | null) => version !== null && version !== undefined
             ? [badge(label), ` v${version} `] : [];
         replace(this.state, `Version ${rule.version} `, badge(rule.stage), " ", stage("enforced", rule.enforced_version),
-            stage("shadow", rule.shadow_version), h("span", { class: "muted" }, ` ${when(rule.at)} by `), name(rule.author));
+            stage("shadow", rule.shadow_version), h("span", { class: "muted" }, ` ${when(rule.at)} ${rule.file ? "in" : "by"} `),
+            rule.file ? place(rule) : name(rule.author));
         this.save.disabled = !this.dirty || this.bad;
         this.discard.disabled = !this.dirty;
         if (!may("editor")) return;
@@ -155,6 +156,17 @@ class RulePage {
         setText(this.error, "");
         this.draw();
         await this.loadHistory();
+    }
+
+    /* Rules in files change without this page. */
+    async follow(): Promise<void> {
+        if (!this.editor) return;
+        try {
+            await this.refresh();
+            if (this.dirty) this.editor.text = this.rule.text;
+        } catch (error) {
+            this.fail(error);
+        }
     }
 
     private async store(): Promise<void> {
@@ -256,15 +268,19 @@ export function rule(route: Route): OpenView {
         if (page.dirty) event.preventDefault();
     };
     const save = () => page.shortcut();
+    const again = readOnly() ? window.setInterval(() => void page.follow(), 2000) : 0;
     window.addEventListener("beforeunload", leave);
     window.addEventListener("weir:save", save);
     return { title: visible(wanted), element: page.element, dirty: () => page.dirty, close: () => {
+        clearInterval(again);
         window.removeEventListener("beforeunload", leave);
         window.removeEventListener("weir:save", save);
     } };
 }
 
 export function newRule(): OpenView {
+    const refused = readOnly();
+    if (refused) return { title: "New rule", element: h("div", {}, heading("New rule"), refused) };
     const error = h("p", { class: "error", role: "alert" });
     const reason = h("input", { type: "text", maxlength: "500", autocomplete: "off" });
     const create = h("button", { type: "button", class: "primary", disabled: true, onclick: () => void store() }, "Create draft");
