@@ -12,7 +12,7 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 YAML = """gateway: { listen: "127.0.0.1:@PORT@", upstreams: ["@BACKEND@"] }
 metrics: 127.0.0.1:@METRICS@
-admin: 127.0.0.1:@ADMIN@
+admin: { listen: "127.0.0.1:@ADMIN@", rules: database }
 state: "@FOLDER@/state"
 segment: { path: "@FOLDER@/segment", size: 16MiB }
 workers: 2

@@ -25,7 +25,7 @@ lacks() { if grep -qF -- "$1" "$2"; then echo "unexpected: $1"; exit 1; fi; }
 
 # ---- help and wrong command lines ----
 "$weir" help | grep -q '  rules '
-for command in "rules list" "rules get" "rules apply" "rules diff" "rules publish" "rules rollback" "rules history" \
+for command in "rules list" "rules get" "rules apply" "rules import" "rules diff" "rules publish" "rules rollback" "rules history" \
     "rules validate" "token create" "token list" "token revoke" "queue stats" "queue list" "queue get" "queue cancel" \
     "queue requeue"; do
     # shellcheck disable=SC2086 # two words on purpose
@@ -297,6 +297,63 @@ sed -i /rules_db/d weir.yaml
 sed -i 's/^admin.*/rules: shop.yaml/' weir.yaml
 fails 1 "$weir" rules list
 reported "no rules service"
+
+# ---- rules in files: shown, compared, and moved to the database by a command ----
+mkdir files rules.d
+cat >files/weir.yaml <<END
+gateway: { listen: 127.0.0.1:1, upstreams: [http://127.0.0.1:2] }
+admin: { listen: 127.0.0.1:3, rules: files }
+state: $work/files/state
+rules: $work/rules.d
+END
+printf 'rules:\n  # kept\n  - { name: a, limit: 1, window: 1m }\n  - { name: b, shadow: true, limit: 2, window: 1m }\n' >rules.d/a.yaml
+file=--file=$work/files/weir.yaml
+"$weir" rules list "$file" >"$work/out"
+grep -qE "^a +v1 +v1 +[0-9-]+ +files +$work/rules.d/a.yaml:3 +1 per 1m" "$work/out"
+"$weir" rules list "$file" --json | json '[(i["name"], i["line"], i["stage"]) for i in d["items"]] == [("a", 3, "enforced"), ("b", 4, "shadow")]'
+[ "$("$weir" rules get a "$file")" = "$(printf '# kept\n{ name: a, limit: 1, window: 1m }')" ]
+"$weir" rules get published "$file" | grep -q 'name: b'
+"$weir" rules history "$file" | grep -qE '^1 +2 .* files'
+"$weir" rules validate rules.d "$file" | grep -qx 'rules.d: 2 documents, good'
+for change in "apply rules.d" "publish a --stage draft" "rollback a --to 1" "rollback --revision 1"; do
+    # shellcheck disable=SC2086 # several words on purpose
+    fails 1 "$weir" rules $change "$file"
+    reported "the rules are those of $work/rules.d, and are changed there"
+done
+echo 'rules: [{ name: c, limt: 1, window: 1m }]' >rules.d/c.yaml
+"$weir" rules list "$file" >"$work/out" 2>"$work/err"
+reported "$work/rules.d/c.yaml:1:20: error: a rule has no field \"limt\""
+printed 'no documents'
+fails 1 "$weir" rules import "$file"
+reported 'c.yaml:1:20: error'
+reported 'nothing was imported'
+rm rules.d/c.yaml
+fails 2 "$weir" rules import --url http://127.0.0.1:1
+reported 'use --file with its weir.yaml, or --db'
+fails 2 "$weir" rules import --db "sqlite:$work/fresh.db"
+reported 'which file or directory?'
+fails 1 "$weir" rules import "$work/nowhere" "$file"
+"$weir" rules import --reason 'to the database' "$file" >"$work/out"
+printed "imported and published 2 documents of $work/rules.d"
+grep -q 'admin: { rules: database }' "$work/out"
+fails 1 "$weir" rules import "$file"
+reported 'the database has documents already; weir rules apply changes them'
+"$weir" rules import --json "$file" >"$work/out" || true
+json 'd["ok"] is False' <"$work/out"
+sed -i 's/rules: files/rules: database/' files/weir.yaml
+"$weir" rules history "$file" | grep -qE '^1 +2 .* to the database$'
+"$weir" rules list "$file" --json | json '[(i["name"], i["stage"], "file" in i) for i in d["items"]] == [("a", "enforced", False), ("b", "shadow", False)]'
+# Drift: the exit code, with and without a difference.
+printf '{ name: a, limit: 1, window: 1m }\n' >only.yaml
+"$weir" rules get a "$file" >same.yaml
+"$weir" rules apply --dry-run --exit-code --publish enforced same.yaml "$file" >/dev/null
+"$weir" rules apply --dry-run --publish enforced only.yaml "$file" >/dev/null
+fails 3 "$weir" rules apply --dry-run --exit-code --publish enforced only.yaml "$file"
+fails 3 "$weir" rules apply --dry-run --exit-code --prune --publish enforced same.yaml "$file"
+"$weir" rules publish a --stage draft "$file" >/dev/null
+"$weir" rules apply --dry-run --exit-code same.yaml "$file" >/dev/null
+fails 3 "$weir" rules apply --dry-run --exit-code --publish enforced same.yaml "$file"
+fails 1 "$weir" rules apply --dry-run --exit-code nowhere.yaml "$file"
 
 # ---- the queue of a weir.yaml, without a rules service ----
 fails 1 "$weir" queue stats

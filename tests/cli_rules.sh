@@ -448,12 +448,18 @@ sed -i 's/sync_interval: 1.5s/consistency: local/' with_store.yaml
 sed -i 's/consistency: local/consistency: lokal/' with_store.yaml
 fails 1 "$weir" lint with_store.yaml
 reported 'consistency must be local, eventual or strict, not "lokal"; did you mean '"'local'?"
-# With a rules service: the rules of the file until a set is published, then that set.
+# With a rules service: the rules of the file, unless a database has published rules.
 echo "{ admin: 127.0.0.1:9091, state: $work/host/state, gateway: { listen: 8080, upstreams: [http://127.0.0.1:9000] }, rules: rules.d }" >served.yaml
 "$weir" lint served.yaml | grep -q '/rules.d: 5 rules'
 mkdir state
 echo 'rules: [{ name: a, limit: 1, window: 1s }]' >state/published.yaml
-"$weir" lint served.yaml | grep -q '/state/published.yaml: 1 rule;'
+"$weir" lint served.yaml | grep -q '/rules.d: 5 rules'
+sed -i '1i # weir: published revision 1, 2, sha256 3' state/published.yaml
+"$weir" lint served.yaml >"$work/out" 2>"$work/err"
+grep -q '/state/published.yaml: 1 rule;' "$work/out"
+reported 'state which: admin: { rules: database }, and remove rules here, or admin: { rules: files }'
+sed 's/admin: 127.0.0.1:9091/admin: { listen: 127.0.0.1:9091, rules: files }/' served.yaml >stated.yaml
+"$weir" lint stated.yaml | grep -q '/rules.d: 5 rules'
 echo '{ rules: https://127.0.0.1:9/, state: nowhere, gateway: { listen: 8080, upstreams: [http://127.0.0.1:9000] } }' >far.yaml
 fails 1 "$weir" lint far.yaml
 reported 'nothing was published yet'

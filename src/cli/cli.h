@@ -70,6 +70,7 @@ int weir__cmd_rules_publish(struct weir__given *given);
 int weir__cmd_rules_rollback(struct weir__given *given);
 int weir__cmd_rules_validate(struct weir__given *given);
 int weir__cmd_rules_apply(struct weir__given *given);
+int weir__cmd_rules_import(struct weir__given *given);
 int weir__cmd_token_create(struct weir__given *given);
 int weir__cmd_token_list(struct weir__given *given);
 int weir__cmd_token_revoke(struct weir__given *given);

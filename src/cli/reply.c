@@ -17,6 +17,20 @@ json_t *weir__call_items(const struct weir__given *given, const struct weir__ser
     return NULL;
 }
 
+/* Rules in files: prints the errors of files, which are why the documents may be older ones. */
+static void print_file_errors(const struct weir__service_call *call)
+{
+    struct weir__findings findings = {.to = stderr};
+    const json_t *problem;
+    size_t i;
+    json_array_foreach(json_object_get(json_object_get(call->json, "files"), "errors"), i, problem)
+    {
+        weir_diagnostic what = weir__problem_diagnostic(problem);
+        what.file = weir__member(problem, "file");
+        weir__add_finding(&findings, &what);
+    }
+}
+
 json_t *weir__list_all(const struct weir__given *given, const char *path)
 {
     json_t *all = json_array();
@@ -25,6 +39,8 @@ json_t *weir__list_all(const struct weir__given *given, const char *path)
         struct weir__service_call call = {0};
         bool good = weir__call(given, &call, weir__format("%s%slimit=1000%s%s", path, first, *after ? "&" : "", after));
         const json_t *items = good ? weir__call_items(given, &call) : NULL, *next = json_object_get(call.json, "next");
+        if (page == 0)
+            print_file_errors(&call);
         good = items && json_array_extend(all, (json_t *)(uintptr_t)items) == 0;
         const char *text = json_is_integer(next) ? weir__digits(json_integer_value(next)) : json_string_value(next);
         after = text ? weir__path("?after=%", text) + 1 : NULL;

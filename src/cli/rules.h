@@ -1,6 +1,6 @@
 /*
  * weir rules: rules_look.c lists, rules_publish.c publishes and rolls back, rules_check.c reads and validates files,
- * rules_apply.c applies files to the service.
+ * rules_apply.c applies files to the service, rules_import.c imports them into its empty database.
  */
 #ifndef WEIR_CLI_RULES_H
 #define WEIR_CLI_RULES_H
@@ -13,6 +13,13 @@
  * `documents` either way.
  */
 bool weir__rule_files_read(struct weir__documents *documents, const char *path, struct weir__findings *findings);
+
+/* The rules that the weir.yaml of a service names; NULL: the service is not in this process. */
+const struct weir__named_rules *weir__service_named(const struct weir__service *service);
+/* Imports documents into the database of a service in this process. */
+struct weir__import_result weir__service_import(const struct weir__given *given, const struct weir__named_rules *named,
+                                                const struct weir__documents *documents,
+                                                struct weir__findings *findings);
 
 /* True for a stage of --publish or --stage, where `draft` is one, too. False after an error was printed. */
 bool weir__rules_stage(const struct weir__given *given, const char *option, bool draft);

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { DIFFERS = 3 }; /* exit code of --exit-code */
 enum action { KEEP, CREATE, UPDATE, DELETE };
 
 /* The planned change of one document, and its outcome. */
@@ -30,6 +31,7 @@ struct apply {
     json_t *items; /* the documents of the service */
     struct document_change *changes;
     size_t count;
+    bool differs;     /* the service is not as the files are */
     bool begun;       /* the checks passed: it was written, or would have been */
     int64_t revision; /* the last that was made; 0: none */
 };
@@ -212,6 +214,19 @@ static json_t *list_due(struct apply *apply)
     return due;
 }
 
+/* With --dry-run: which documents would be published. */
+static void plan_publication(struct apply *apply)
+{
+    if (!apply->publish)
+        return;
+    json_decref(list_due(apply));
+    for (size_t i = 0; i < apply->count; i++) {
+        struct document_change *change = &apply->changes[i];
+        change->published = change->due && change->action != DELETE ? apply->publish : NULL;
+        apply->differs |= change->due;
+    }
+}
+
 /* Publishes new and changed documents and withdraws deleted ones, in one publication. */
 static bool publish_all(struct apply *apply)
 {
@@ -272,8 +287,12 @@ static bool run(struct apply *apply)
     if (!may_delete(apply) || !checked)
         return false;
     apply->begun = true;
-    if (apply->dry_run)
+    for (size_t i = 0; i < apply->count; i++)
+        apply->differs |= apply->changes[i].action != KEEP;
+    if (apply->dry_run) {
+        plan_publication(apply);
         return true;
+    }
     return write_all(apply, false) && (!apply->publish || publish_all(apply)) &&
            write_all(apply, true); /* after their replacements are published */
 }
@@ -299,5 +318,10 @@ int weir__cmd_rules_apply(struct weir__given *given)
         weir__print_line(stderr, "%s: nothing was written", given->arguments[0]);
     json_decref(apply.items);
     weir__documents_free(&apply.documents);
-    return good ? 0 : 1;
+    if (!good || !apply.differs || !weir__option(given, "exit-code"))
+        return good ? 0 : 1;
+    fflush(stdout);
+    fprintf(stderr, "weir %s: the service %s the files\n", given->command,
+            apply.dry_run ? "differs from" : "differed from");
+    return DIFFERS;
 }

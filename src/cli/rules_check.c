@@ -101,7 +101,7 @@ static bool try_here(const struct weir__documents *documents, const struct weir_
     json_t *problems = json_array();
     size_t before = findings->errors;
     int error = weir__document_compile(documents->list[0].text.data, rule->name, rule->kind,
-                                       (weir_text){rule->text.data, rule->text.len}, problems);
+                                       (weir_text){rule->text.data, rule->text.len}, true, problems);
     weir__rules_problems(documents, rule, problems, findings);
     if (error && findings->errors == before)
         weir__find_failure(findings, rule->name, error);

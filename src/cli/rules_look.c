@@ -28,6 +28,13 @@ static const char *day_cell(const json_t *item, const char *member, char *buffer
     return buffer;
 }
 
+/* Of rules in files: "rules.yaml:12" */
+static const char *place_cell(const json_t *item, const char *member, char *buffer)
+{
+    const char *file = weir__member(item, member);
+    return *file ? weir__format("%s:%s", file, weir__member_number(item, "line", buffer)) : "";
+}
+
 /* Prints a list, which it takes over, as JSON or as a table. Returns the exit code. */
 static int print_list(const struct weir__given *given, json_t *items, const struct weir__column *columns, size_t count,
                       const char *none)
@@ -50,6 +57,7 @@ int weir__cmd_rules_list(struct weir__given *given)
         {"shadow", 0, "shadow_version", version_cell},
         {"changed", 0, "at", day_cell},
         {"by", WEIR__CUT, "author", NULL},
+        {"file", WEIR__CUT | WEIR__OPTIONAL, "file", place_cell},
         {"summary", WEIR__CUT, "summary", NULL},
     };
     const char *path = weir__path("/v1/rules?stage=%&kind=%&q=%", weir__option(given, "stage"),

@@ -1,7 +1,6 @@
 /* The client of the rules service: options, paths, calls; and the service in this process on its database. */
 #include "serve/serve.h"
-#include "cli/service.h"
-#include "control/control.h"
+#include "cli/rules.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -16,7 +15,8 @@ enum { NAME_MAX_BYTES = 256 };
 struct weir__service {
     struct weir__http *http; /* or, in this process: */
     struct weir__control *control;
-    struct weir__file *file; /* weir.yaml; NULL: the database is given */
+    struct weir__file *file;        /* weir.yaml; NULL: the database is given */
+    struct weir__named_rules named; /* the rules that it names */
     struct weir__control_host host;
     struct weir__database_owner owner;
     char user[NAME_MAX_BYTES];
@@ -46,6 +46,7 @@ static bool places_find(struct weir__service *service, const char *file, bool qu
         if (!service->file)
             return false;
         *url = service->file->database ? service->file->database : "sqlite::memory:"; /* there is no audit log */
+        service->named = (struct weir__named_rules){service->file->rules_path, service->file->rules_text, file};
         service->host.queue = service->file->queue;
     }
     service->owner = weir__database_owner(*url);
@@ -62,7 +63,10 @@ static bool open_here(struct weir__service *service, const struct weir__given *g
     if (!places_find(service, file, queue, &url))
         return false;
     name_user(service->user, sizeof service->user);
-    struct weir__control_options open = {.url = url, .host = service->host.queue ? &service->host : NULL};
+    bool shows_files = service->file && service->file->rules_in_files && strncmp(given->command, "rules ", 6) == 0 &&
+                       strcmp(given->command, "rules import") != 0;
+    struct weir__control_options open = {
+        .url = url, .files = shows_files ? &service->named : NULL, .host = service->host.queue ? &service->host : NULL};
     int error = weir__act_as_owner(&service->owner) ? weir__control_open(&open, &service->control) : WEIR__DB_GONE;
     weir__act_as_self(&service->owner);
     if (error == 0)
@@ -104,6 +108,27 @@ static bool send_here(struct weir__service *service, struct weir__service_call *
         memcpy(call->text, reply.body, reply.len);
     weir__rest_free(&reply);
     return true;
+}
+
+/* ---- Importing ---- */
+
+const struct weir__named_rules *weir__service_named(const struct weir__service *service)
+{
+    return service->http ? NULL : &service->named;
+}
+
+struct weir__import_result weir__service_import(const struct weir__given *given, const struct weir__named_rules *named,
+                                                const struct weir__documents *documents,
+                                                struct weir__findings *findings)
+{
+    struct weir__service *service = given->service;
+    struct weir__import_result result = {.no_database = true};
+    if (!weir__act_as_owner(&service->owner))
+        return result;
+    result = weir__control_import(service->control, named, documents, service->user, weir__option(given, "reason"),
+                                  weir__add_finding, findings);
+    weir__act_as_self(&service->owner);
+    return result;
 }
 
 /* ---- Opening ---- */

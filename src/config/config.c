@@ -207,7 +207,8 @@ static void root_read(struct weir__config *config, const struct weir__node *root
     weir__config_control(config, root);
     weir__config_queue(config, root);
     weir__config_rules(config, root);
-    weir__config_publish(config);
+    if (weir__config_publish(config) && config->admin.listener && !config->admin.rules && weir__node_get(root, "rules"))
+        weir__report_warning(root->report, config->rules_place, WEIR__RULES_UNDECIDED);
     check_doubles(config, root->report);
 }
 

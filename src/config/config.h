@@ -1,5 +1,5 @@
-/* weir.yaml as a struct: parsed and validated, without access to anything that it names (serve/preflight.c does that).
- */
+/* weir.yaml as a struct: parsed and validated, without access to what it names (serve/preflight.c does that), but for
+ * one look whether the state folder has published rules. */
 #ifndef WEIR_CONFIG_CONFIG_H
 #define WEIR_CONFIG_CONFIG_H
 
@@ -122,10 +122,25 @@ struct weir__queue_config {
     const char *socket;     /* STATE/queue.sock: the agent's listener for requests from nginx */
 };
 
+/* Where the rules of a host with a rules service are: admin.rules. */
+enum weir__rules_in {
+    WEIR__RULES_UNSTATED, /* files if `rules` names some, unless the database has published rules */
+    WEIR__RULES_IN_FILES,
+    WEIR__RULES_IN_DATABASE
+};
+
+#define WEIR__RULES_UNDECIDED                                                                                          \
+    "the rules service has published rules in its database, and those decide, not these; state which: admin: { "       \
+    "rules: database }, and remove rules here, or admin: { rules: files }"
+
+/* First bytes of a file with the published rules of a database. */
+#define WEIR__PUBLISHED_HEAD "# weir: published revision "
+
 /* The rules service. */
 struct weir__admin_config {
     const struct weir__listener *listener; /* NULL: none */
     const char *database;                  /* "sqlite:PATH" or "postgresql://…" */
+    int rules;                             /* enum weir__rules_in, as stated */
     int64_t session_ms;
     int key_texts; /* the least role that sees the texts of keys: 1 viewer, 2 editor, 3 operator */
     /* Read and bound by root for an agent of another user (serve/handover.c). */
@@ -198,9 +213,8 @@ struct weir__config {
     struct weir__origin origin;
     struct weir__queue_config queue;
     /*
-     * With an origin or a rules service, the agent writes the active rules to a file in the state folder. Then
-     * rules_path is that file, and the database is bootstrapped with `rules` of weir.yaml.
-     */
+     * The rules come from an origin or from the database of the rules service: the agent writes the active ones to a
+     * file in the state folder, which rules_path is then. `rules` of weir.yaml, if given, is: */
     bool published;
     const char *import_path; /* or NULL, and: */
     weir_text import_text;   /* empty: nothing */
@@ -275,8 +289,12 @@ void weir__config_queue(struct weir__config *config, const struct weir__node *ro
 const char *weir__config_in_state(struct weir__config *config, const char *name, const char *before);
 /* `admin`, `rules_db`, `state`, and `rules` that name another host. */
 void weir__config_control(struct weir__config *config, const struct weir__node *root);
-/* Sets the path of published rules. To be called after weir__config_rules. */
-void weir__config_publish(struct weir__config *config);
+/*
+ * Decides whether the rules are published ones, and sets their path then. To be called after weir__config_rules; again
+ * after the database was read, as published rules in it decide if admin.rules is not stated. True: they are published
+ * ones from now on.
+ */
+bool weir__config_publish(struct weir__config *config);
 /* True if `rules` names another host: "https://…", or a map with such a url. */
 bool weir__config_is_origin(const struct weir__node *rules);
 

@@ -2,8 +2,10 @@
 #include "config/config.h"
 #include "rules/yaml.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define HOUR_MS INT64_C(3600000)
@@ -87,11 +89,13 @@ static void database_read(struct weir__config *config, const struct weir__node *
 }
 
 static const char *const roles[] = {"viewer", "editor", "operator", NULL};
+static const char *const rules_in[] = {"files", "database", NULL};
 
 static const struct weir__field admin_fields[] = {
     {.name = "listen"},
     {.name = "tls"},
     {.name = "rules_db"},
+    {"rules", WEIR__FIELD_CHOICE, WEIR__CONFIG(admin.rules), .min = WEIR__RULES_IN_FILES, .choices = rules_in},
     {"session", WEIR__FIELD_READ, WEIR__CONFIG(admin.session_ms), .read = weir__config_ms},
     {"key_texts", WEIR__FIELD_CHOICE, WEIR__CONFIG(admin.key_texts), .min = 1, .choices = roles},
 };
@@ -193,15 +197,39 @@ void weir__config_control(struct weir__config *config, const struct weir__node *
         admin_read(config, admin, database);
     if (origin)
         origin_read(config, rules);
-    config->published = admin || origin;
+    if (config->admin.rules == WEIR__RULES_IN_FILES && !rules)
+        weir__node_error(weir__node_get(admin, "rules"), "the rules are in files, but in which? Name a file or a "
+                                                         "directory under rules, or choose rules: database");
 }
 
-void weir__config_publish(struct weir__config *config)
+/* ---- Published rules ---- */
+
+/* True if the file has published rules of a database. It is the agent's, so that another user may have replaced it. */
+static bool has_revision(const char *path)
 {
-    if (!config->published || !config->state_path)
-        return;
+    char begin[sizeof WEIR__PUBLISHED_HEAD] = "";
+    struct stat at;
+    int file = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    bool read_it = file >= 0 && fstat(file, &at) == 0 && S_ISREG(at.st_mode) &&
+                   read(file, begin, sizeof begin - 1) == (ssize_t)sizeof begin - 1;
+    if (file >= 0)
+        close(file);
+    return read_it && strcmp(begin, WEIR__PUBLISHED_HEAD) == 0;
+}
+
+bool weir__config_publish(struct weir__config *config)
+{
+    bool named = config->rules_path || config->rules_text.len;
+    if (config->published || !config->state_path || (!config->admin.listener && !config->origin.url))
+        return false;
+    const char *path = weir__config_in_state(config, config->origin.url ? "retrieved.yaml" : "published.yaml", "");
+    if (!config->origin.url && named && config->admin.rules != WEIR__RULES_IN_DATABASE &&
+        (config->admin.rules == WEIR__RULES_IN_FILES || !path || !has_revision(path)))
+        return false; /* the rules are those of the files */
+    config->published = true;
     config->import_path = config->rules_path;
     config->import_text = config->rules_text;
     config->rules_text = (weir_text){0};
-    config->rules_path = weir__config_in_state(config, config->origin.url ? "retrieved.yaml" : "published.yaml", "");
+    config->rules_path = path;
+    return true;
 }

@@ -44,6 +44,8 @@ struct weir__control {
     int64_t unusable;                     /* revision of the database of which that was logged */
     bool unwritable;                      /* the file for the workers could not be written, which was logged */
     struct weir__login_throttle *throttle;
+    struct weir__files_view *files;       /* the rules are in files, and requests about rules are served from there */
+    const struct weir__files_view *shows; /* this is the service in memory that such a view has */
 
     pthread_mutex_t published_lock; /* protects the fields below; never waits for the database */
     char dry_runs[WEIR__DRY_RUNS_MAX]
@@ -80,6 +82,32 @@ void weir__published_set(struct weir__control *control, int64_t revision, int64_
 void weir__published_retry(struct weir__control *control);
 /* Takes over the database's newest revision if it is newer than the published set. The database lock must be held. */
 void weir__published_follow(struct weir__control *control);
+
+/* ---- Rules in files (files.c) ---- */
+
+/*
+ * The documents of rule files, in a service in memory that is replaced as a whole when a file changes: its handlers
+ * serve the requests. It keeps no history. If the files have errors it keeps the documents before, as the workers do.
+ */
+struct weir__files_view {
+    const struct weir__named_rules *named;
+    struct weir__control *memory;
+    struct weir__fingerprint seen; /* of the files that were read last */
+    bool read;                     /* they were read at least once */
+    uint64_t shown;                /* a hash of the texts that are shown; 0: none yet */
+    /* Protected by the database lock of `memory`: */
+    json_t *places; /* {file, line} of each document by name */
+    json_t *errors; /* of the files as they are now; empty: the documents are theirs */
+};
+
+/* NULL: no memory. */
+struct weir__files_view *weir__files_view_open(const struct weir__named_rules *named,
+                                               const struct weir__control_host *host);
+void weir__files_view_close(struct weir__files_view *view);
+/* Reads the files again if they have changed. For one thread. */
+void weir__files_view_tick(struct weir__files_view *view);
+/* Adds {file, line} of a document to an object about it. */
+void weir__add_place(const struct weir__control *control, const char *name, json_t *object);
 
 /* ---- Requests ---- */
 
@@ -239,8 +267,9 @@ struct weir__publication {
     bool unchecked;                  /* the set must be compiled first */
     char checked[WEIR__DIGEST_TEXT]; /* digest of the last set that compiled, and its number of rules */
     size_t rules;
-    bool last;    /* last attempt: compile within the transaction */
-    bool guarded; /* refuse if the database is older than the published set */
+    bool compiled; /* the rules were compiled before, and `rules` is known */
+    bool last;     /* last attempt: compile within the transaction */
+    bool guarded;  /* refuse if the database is older than the published set */
 };
 
 typedef void weir__publication_step(struct weir__call *call, struct weir__publication *made, void *context);
@@ -297,6 +326,8 @@ struct weir__rest_route {
 
 extern const struct weir__rest_route weir__routes[];
 extern const size_t weir__route_count;
+/* True if it is about documents and revisions: with rules in files, it is served from there, or refused. */
+bool weir__route_is_of_rules(const struct weir__rest_route *route);
 
 weir__handler weir__rest_list, weir__rest_create, weir__rest_get, weir__rest_update, weir__rest_delete,
     weir__rest_versions, weir__rest_diff, weir__rest_rollback, weir__rest_publish, weir__rest_publish_many,

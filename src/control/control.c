@@ -85,7 +85,8 @@ int weir__control_open(const struct weir__control_options *options, struct weir_
     made->url = strdup(options->url);
     made->path = options->published_path ? strdup(options->published_path) : NULL;
     made->throttle = weir__login_throttle_open();
-    if (!made->url || (options->published_path && !made->path) || !made->throttle) {
+    made->files = options->files ? weir__files_view_open(options->files, made->host) : NULL;
+    if (!made->url || (options->published_path && !made->path) || !made->throttle || (options->files && !made->files)) {
         weir__control_close(made);
         return WEIR__DB_MEMORY;
     }
@@ -104,6 +105,7 @@ void weir__control_close(struct weir__control *control)
 {
     if (!control)
         return;
+    weir__files_view_close(control->files);
     weir__db_close(control->db);
     weir__login_throttle_close(control->throttle);
     weir__fair_lock_destroy(&control->database_lock);
@@ -118,6 +120,8 @@ void weir__control_close(struct weir__control *control)
 
 int weir__control_tick(struct weir__control *control)
 {
+    if (control->files)
+        weir__files_view_tick(control->files);
     weir__fair_lock_acquire(&control->database_lock);
     bool ready = weir__control_ready(control);
     if (ready) {

@@ -12,7 +12,9 @@
  *   token, login_throttle   authentication, and the limit on wrong tokens
  *   rest*, call         (method, path, headers, body) to (status, headers, body)
  *   admin_listener      that over HTTP, and the dashboard
- *   bootstrap           the first rules of a host, and their import into an empty database
+ *   import              rule files imported into an empty database
+ *   files               the documents of rule files, for a service that only shows them
+ *   bootstrap           the first rules of a host
  *   rules_poller        another host's published rules
  */
 #ifndef WEIR_CONTROL_CONTROL_H
@@ -32,8 +34,17 @@ struct weir__control;
 
 enum weir__role { WEIR__NOBODY = 0, WEIR__VIEWER, WEIR__EDITOR, WEIR__OPERATOR };
 
+/* The rules that `rules` of a weir.yaml names. */
+struct weir__named_rules {
+    const char *path; /* a file or a directory; NULL: they are inside of weir.yaml: */
+    weir_text text;   /* weir.yaml with everything else blanked out */
+    const char *file; /* weir.yaml */
+};
+
 struct weir__control_options {
-    const char *url;                       /* sqlite:PATH or postgresql://… */
+    const char *url; /* sqlite:PATH or postgresql://… */
+    /* The rules are in files: the service shows them, and changes none. NULL: they are in the database. */
+    const struct weir__named_rules *files; /* lives as long as the service */
     const char *published_path;            /* the file that workers read, or NULL */
     int64_t session_ms;                    /* 0: 12 hours */
     enum weir__role key_texts;             /* the least role that sees the texts of keys; 0: operator */
@@ -48,10 +59,19 @@ WEIR_MUST_CHECK int weir__control_open(const struct weir__control_options *optio
 void weir__control_close(struct weir__control *control);
 
 /*
- * Call it about once a second: takes over revisions that other hosts published in the same database, retries a failed
- * write of the file, deletes expired sessions. 0, or WEIR__DB_….
+ * Call it about once a second: reads changed rule files, takes over revisions that other hosts published in the same
+ * database, retries a failed write of the file. 0, or WEIR__DB_….
  */
 int weir__control_tick(struct weir__control *control);
+
+/*
+ * Reads and compiles rules as documents, and counts them. Those of a database cannot name files. 0, or an error of the
+ * library's; errors in the rules go to `diagnose`. The caller frees `documents` in any case.
+ */
+struct weir__documents;
+WEIR_MUST_CHECK int weir__named_rules_read(const struct weir__named_rules *named, bool may_name_files,
+                                           weir_diagnose *diagnose, void *context, struct weir__documents *documents,
+                                           size_t *rules);
 
 struct weir__import_result {
     int rules_error;  /* WEIR_E…: the rules cannot be used, and importing them again would fail, too; 0: they can */
@@ -60,13 +80,14 @@ struct weir__import_result {
 };
 
 /*
- * Imports rules from a file or directory into an empty database and publishes them: one document a rule, as written; a
- * rule with `shadow: true` goes to the shadow stage. Errors in the rules go to `diagnose`.
+ * Imports documents, which were read from `named`, into an empty database and publishes them: one a rule, as written; a
+ * rule with `shadow: true` goes to the shadow stage. Errors go to `diagnose`.
  */
-struct weir__import_result weir__control_import(struct weir__control *control, const char *path, const char *who,
-                                                weir_diagnose *diagnose, void *context);
+struct weir__import_result weir__control_import(struct weir__control *control, const struct weir__named_rules *named,
+                                                const struct weir__documents *documents, const char *who,
+                                                const char *reason, weir_diagnose *diagnose, void *context);
 
-/* The published revision; 0: none. */
+/* The revision that the database has published; 0: none. */
 int64_t weir__control_revision(struct weir__control *control);
 
 /* ---- The REST API without HTTP: a request in, a reply out. Thread-safe. ---- */
@@ -165,12 +186,13 @@ void weir__document_diagnose(const struct weir__rule_document *document, const w
                              weir_diagnose *diagnose, void *context);
 
 /*
- * Compiles a document alone with the settings (NULL: none). `problems` gets errors and the document's warnings as
+ * Compiles a document alone with the settings (NULL: none), which can name files if the rules are in files. `problems`
+ * gets errors and the document's warnings as
  * objects {severity, document, field, line, column, message, suggestion}. 0, or an error of the library's (WEIR_ERULES:
  * see problems).
  */
 int weir__document_compile(const char *settings, const char *name, enum weir__document_kind kind, weir_text text,
-                           json_t *problems);
+                           bool may_name_files, json_t *problems);
 
 /* Unified diff of two texts with their labels, from malloc; NULL: no memory. */
 char *weir__diff(const char *from, const char *to, const char *from_label, const char *to_label);
@@ -215,16 +237,11 @@ void weir__rules_poller_free(struct weir__rules_poller *poller);
 
 /* ---- Bootstrap: the first rules of a host ---- */
 
-/* True if the rules that weir.yaml names have not been imported: the active rules are not from the database. */
-bool weir__bootstrap_is_due(const struct weir__config *config);
-/* Imports them if the database is empty, and logs the outcome. */
-struct weir__import_result weir__bootstrap_import(const struct weir__config *config, struct weir__control *control,
-                                                  const struct weir__logger *log);
-
 /*
- * Before nginx starts: ensures that there is a file with active rules. Fetches or imports them once; if that fails the
- * last good rules stay, and without any the file has no rules until a later attempt succeeds. False after a logged
- * error: the file cannot be written.
+ * Before nginx starts: ensures that there is a file with active rules. Reads them from the database or from another
+ * host; if that fails the last good rules stay; without any those that weir.yaml names, until the database or the other
+ * host has some. If weir.yaml names rules and does not state where they are, there is such a file afterwards only if
+ * the database has published rules. False after a logged error: the file cannot be written.
  */
 bool weir__bootstrap(const struct weir__config *config, const struct weir__logger *log);
 

@@ -71,6 +71,7 @@ struct weir__set {
     struct weir__arena arena;    /* of the pieces */
     bool has_rules, has_domains; /* their heading has been written */
     bool failed;                 /* no memory, or a document that cannot be read */
+    bool may_name_files;         /* the settings of rules in files; those of a database cannot */
 };
 
 /* Documents must come in this order: settings, rules, domains. */

@@ -43,7 +43,7 @@ bool weir__publication_make(struct weir__call *call, struct weir__publication *m
         db->error = WEIR__DB_MEMORY;
     if (db->error)
         return false;
-    bool known = strcmp(made->digest, made->checked) == 0;
+    bool known = made->compiled || strcmp(made->digest, made->checked) == 0;
     made->unchecked = !known && !made->last;
     if (!known && made->last)
         compile(call, made);
@@ -183,7 +183,9 @@ bool weir__rest_published(struct weir__call *call)
         weir__reply_header(call, "ETag", "%s", etag);
         weir__reply_header(call, "X-Weir-Revision", "%" PRId64, published->revision);
     }
-    if (!published->revision)
+    if (!published->revision && control->shows)
+        weir__fail(call, 503, "rules_not_read", "the rule files could not be read yet; the log has the reason");
+    else if (!published->revision)
         weir__fail(call, 404, "nothing_published", "nothing has been published yet");
     else if (known.len && (weir__text_is(known, "*") || memmem(known.data, known.len, etag, strlen(etag))))
         weir__reply_status(call, 304);

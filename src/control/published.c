@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define HEAD_BEGIN "# weir: published revision "
+#define HEAD_BEGIN WEIR__PUBLISHED_HEAD
 #define HEAD_BYTES 256
 
 /* ---- In memory and on disk ---- */

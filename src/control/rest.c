@@ -275,6 +275,30 @@ void weir__call_close(struct weir__call *call)
     weir__arena_free(&call->arena);
 }
 
+bool weir__route_is_of_rules(const struct weir__rest_route *route)
+{
+    static const char *const beginnings[] = {"/v1/rules", "/v1/revisions", "/v1/validate"};
+    for (size_t i = 0; i < sizeof beginnings / sizeof *beginnings; i++)
+        if (strncmp(route->path, beginnings[i], strlen(beginnings[i])) == 0)
+            return true;
+    return false;
+}
+
+/* The rules are in files: lets the service in memory handle the call. False: refused. */
+static bool use_files(struct weir__call *call, const struct weir__rest_route *route)
+{
+    const struct weir__files_view *view = call->control->files;
+    if (route->role >= WEIR__EDITOR)
+        return weir__fail(call, 409, "rules_are_files",
+                          "the rules are those of %s, and are changed there; to change them here, move them to the "
+                          "database: weir rules import, and admin: { rules: database } in %s",
+                          view->named->path ? view->named->path : view->named->file, view->named->file);
+    if (!weir__call_release_database(call))
+        return false;
+    call->control = view->memory;
+    return weir__call_take_database(call);
+}
+
 static void run(struct weir__call *call, const struct weir__rest_route *route)
 {
     call->only_reads = route->role < WEIR__EDITOR;
@@ -282,10 +306,10 @@ static void run(struct weir__call *call, const struct weir__rest_route *route)
         return;
     if (route->role != WEIR__NOBODY && !weir__authenticate(call))
         return;
-    if (call->role >= route->role)
-        (void)route->run(call);
-    else
+    if (call->role < route->role)
         weir__fail(call, 403, "not_allowed", "this needs a token with more rights");
+    else if (!weir__route_is_of_rules(route) || !call->control->files || use_files(call, route))
+        (void)route->run(call);
 }
 
 void weir__rest_run(struct weir__control *control, const struct weir__rest_request *request,

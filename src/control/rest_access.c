@@ -112,8 +112,9 @@ static bool reply_session(struct weir__call *call, int status)
 {
     json_t *expires = call->session_expires_ms ? weir__json_time(call->session_expires_ms) : json_null();
     return weir__reply_json(call, status,
-                            json_pack("{s:s, s:s, s:o, s:b}", "who", call->who, "role", weir__role_name(call->role),
-                                      "expires", expires, "key_texts", weir__sees_keys(call)));
+                            json_pack("{s:s, s:s, s:o, s:b, s:s}", "who", call->who, "role",
+                                      weir__role_name(call->role), "expires", expires, "key_texts",
+                                      weir__sees_keys(call), "rules", call->control->files ? "files" : "database"));
 }
 
 static void add_session(struct weir__call *call, const char *session)

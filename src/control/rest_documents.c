@@ -54,7 +54,8 @@ static bool read_checked(struct weir__call *call, const char *text, struct weir_
     if (text && !weir__document_read(&call->arena, weir__text_of(text), document, call->problems))
         return weir__fail_invalid(call, "the document has errors");
     json_array_clear(call->problems);
-    int wrong = weir__document_compile(settings, document->name, document->kind, document->text, call->problems);
+    int wrong = weir__document_compile(settings, document->name, document->kind, document->text,
+                                       call->control->shows != NULL, call->problems);
     if (wrong == WEIR_ENOMEM)
         return weir__fail_memory(call);
     return !wrong || weir__fail_invalid(call, "the document has errors");

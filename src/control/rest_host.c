@@ -163,13 +163,15 @@ bool weir__rest_hot(struct weir__call *call)
 
 bool weir__rest_health(struct weir__call *call)
 {
-    struct weir__control *control = call->control;
+    struct weir__control *control = call->control, *memory = control->files ? control->files->memory : NULL;
     pthread_mutex_lock(&control->published_lock);
-    bool stale = control->stale, up = control->up,
+    bool stale = !memory && control->stale, up = control->up,
          written = !control->path || !control->published.revision || control->written;
     int64_t revision = control->published.revision;
     pthread_mutex_unlock(&control->published_lock);
+    revision = memory ? weir__control_revision(memory) : revision;
     return weir__reply_json(call, 200,
-                            json_pack("{s:b, s:I, s:b, s:b, s:b}", "ok", 1, "revision", (json_int_t)revision,
-                                      "database", up, "database_restored", stale, "written", written));
+                            json_pack("{s:b, s:s, s:I, s:b, s:b, s:b}", "ok", 1, "rules", memory ? "files" : "database",
+                                      "revision", (json_int_t)revision, "database", up, "database_restored", stale,
+                                      "written", written));
 }

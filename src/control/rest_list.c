@@ -38,8 +38,18 @@ bool weir__rest_list(struct weir__call *call)
                                               " s:author t:at s:summary b:deleted");
     json_t *last = json_array_get(items, (size_t)limit - 1); /* NULL: the page is not full */
     bool more = json_array_remove(items, (size_t)limit) == 0;
-    json_t *next = more ? json_incref(json_object_get(last, "name")) : json_null();
-    return weir__reply_json(call, 200, json_pack("{s:o, s:o}", "items", items, "next", next));
+    json_t *next = more ? json_incref(json_object_get(last, "name")) : json_null(), *item;
+    size_t i;
+    json_array_foreach(items, i, item)
+    {
+        weir__add_place(call->control, json_string_value(json_object_get(item, "name")), item);
+    }
+    const struct weir__files_view *files = call->control->shows;
+    json_t *about = files
+                        ? json_pack("{s:s, s:O}", "path", files->named->path ? files->named->path : files->named->file,
+                                    "errors", files->errors)
+                        : NULL;
+    return weir__reply_json(call, 200, json_pack("{s:o, s:o, s:o*}", "items", items, "next", next, "files", about));
 }
 
 /* ---- One document ---- */
@@ -84,6 +94,7 @@ bool weir__rest_get(struct weir__call *call)
                               weir__number_or_null(found.shadow), "text", weir__text_json(weir__db_text(call->db, 5)));
     json_object_update(body, about);
     json_decref(about);
+    weir__add_place(call->control, found.name, body);
     return weir__reply_json(call, 200, body);
 }
 

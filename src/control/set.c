@@ -207,7 +207,11 @@ int weir__set_compile(const struct weir__set *set, const json_t *about, json_t *
 {
     struct compiling context = {.set = set, .about = about, .problems = problems, .arena = {.bytes_max = TREE_BYTES}};
     weir_rules *compiled = NULL;
-    int error = weir__rules_parse_published(SOURCE, set->text.data, set->text.len, report, &context, &compiled);
+    struct weir__source source = {SOURCE, {set->text.data, set->text.len}};
+    struct weir__diagnostic_sink sink = {.diagnose = report, .context = &context};
+    struct weir__map_files files = {.text = true, .skip = true};
+    int error = weir__load_sources(&source, 1, &sink, set->may_name_files ? &files : NULL, &compiled);
+    weir__map_files_free(&files);
     *rules = compiled ? weir_rules_count(compiled) : 0;
     weir_rules_free(compiled);
     weir__arena_free(&context.arena);
@@ -215,9 +219,9 @@ int weir__set_compile(const struct weir__set *set, const json_t *about, json_t *
 }
 
 int weir__document_compile(const char *settings, const char *name, enum weir__document_kind kind, weir_text text,
-                           json_t *problems)
+                           bool may_name_files, json_t *problems)
 {
-    struct weir__set set = {0};
+    struct weir__set set = {.may_name_files = may_name_files};
     size_t rules;
     json_t *about = json_pack("{s:b}", name, 1);
     if (settings && kind != WEIR__KIND_SETTINGS)

@@ -156,6 +156,7 @@ static void log_history_error(const struct weir__host *host, int error, const ch
 
 void weir__host_tick(struct weir__host *host)
 {
+    weir__watch(host->engine);
     int error = host->observer ? weir__history_writer_tick(host->observer) : 0;
     if (error && error != host->tick_error)
         log_history_error(host, error, ".history");
@@ -216,7 +217,12 @@ struct weir__host *weir__host_open(const struct weir__config *config, const stru
     snprintf(load, sizeof load, "%s.load", config->segment_path);
     /* With a ledger: a reset under an eventual rule must reach the other hosts, or their deltas would undo it. */
     weir_options options = {.store = *url ? url : NULL, .load = config->load.on ? load : NULL};
+    /* With a dashboard over files: it shows what is wrong with files that cannot be read or have errors. */
+    bool later = config->admin.listener && !config->published && config->rules_path;
+    options.flags = later ? WEIR_RULES_LATER : 0;
     if (good && weir__agent_engine_open(config, options, &host->sidecar_log, &host->engine) == 0) {
+        if (later)
+            (void)!weir_reload(host->engine);
         weir__snapshot_open(&host->snapshot, host->engine, config->segment_path);
         host->snapshot.host_name = config->host_name;
         observe(host);

@@ -67,6 +67,8 @@ static bool prepare(struct watched *w, struct weir__config *config)
 {
     if (!weir__agent_prepare(config, w->log))
         return false;
+    if (weir__config_publish(config))
+        weir__logf(w->log, WEIR__LOG_WARNING, "%s: " WEIR__RULES_UNDECIDED, config->file);
     if (config != w->config)
         config_drop(w->config);
     w->config = config;

@@ -42,7 +42,7 @@ struct weir__agent_process {
 bool weir__agent_become(struct weir__config *config, const struct weir__logger *log);
 
 /* Runs weir__bootstrap in a helper process as the agent would run it, since it reads from the network and from
- * databases. False after a logged error. */
+ * databases; call weir__config_publish afterwards. False after a logged error. */
 bool weir__agent_prepare(const struct weir__config *config, const struct weir__logger *log);
 
 /* Starts the agent unless it runs, waits for its back-off, or has nothing to do. To be called several times a second.

@@ -88,8 +88,8 @@ bool weir__agent_become(struct weir__config *config, const struct weir__logger *
 bool weir__agent_prepare(const struct weir__config *config, const struct weir__logger *log)
 {
     struct weir__agent_user user;
-    if (!config->published)
-        return weir__bootstrap(config, log);
+    if (!config->published && (!config->admin.database || config->admin.rules == WEIR__RULES_IN_FILES))
+        return true;
     if (!find_user_and_share(&user, config, log))
         return false;
     int code = weir__helper_fork(PREPARE_MS, log->file, 0);

@@ -28,6 +28,8 @@ struct agent_threads {
     struct weir__host *host;             /* NULL: not open */
     struct weir__control *control;       /* NULL: no rules service, or not open yet; for its thread alone */
     struct weir__admin *admin;           /* NULL: not listening yet; for its thread alone */
+    struct weir__named_rules files;      /* of the rules service, if the rules are in files */
+    struct weir__fingerprint unread;     /* of rule files that are not read, as the rules are in the database */
     int socket;                          /* bound by root for the admin listener; 0: none, or in use */
     struct weir__ingest *ingest;         /* NULL: no queue, or not listening yet; for the thread of the history alone */
     struct weir__load_sampler *sampler;  /* NULL: no overload control */
@@ -43,7 +45,8 @@ struct agent_threads {
 
 bool weir__agent_needed(const struct weir__config *config)
 {
-    return config->published || config->store.url || config->hot_bytes || config->load.on || config->queue.wanted;
+    return config->published || config->admin.listener || config->store.url || config->hot_bytes || config->load.on ||
+           config->queue.wanted;
 }
 
 /* Waits `ms` of the monotonic clock. True: the threads must end. */
@@ -71,8 +74,10 @@ static void *poll_rules(void *context)
 static void start_rules_service(struct agent_threads *threads, bool first)
 {
     const struct weir__config *config = threads->config;
+    threads->files = (struct weir__named_rules){config->rules_path, config->rules_text, config->file};
     struct weir__control_options options = {.url = config->admin.database,
-                                            .published_path = config->rules_path,
+                                            .files = config->published ? NULL : &threads->files,
+                                            .published_path = config->published ? config->rules_path : NULL,
                                             .session_ms = config->admin.session_ms,
                                             .key_texts = (enum weir__role)config->admin.key_texts,
                                             .host = &threads->host->calls};
@@ -111,27 +116,50 @@ static void *record_history(void *context)
     return NULL;
 }
 
-/* Imports the rules of weir.yaml into an empty database. True: to be retried. */
-static bool import(struct agent_threads *threads)
+/* Logs that rule files have changed that are not read, as the rules are in the database. */
+static void watch_unread(struct agent_threads *threads)
 {
-    if (weir__control_revision(threads->control))
-        return false; /* the database has rules */
-    return weir__bootstrap_import(threads->config, threads->control, threads->log).no_database;
+    const char *path = threads->config->published ? threads->config->import_path : NULL;
+    if (!path)
+        return;
+    struct weir__fingerprint now = weir__sources_look(path), *before = &threads->unread;
+    if (before->sum && (now.sum != before->sum || now.error != before->error))
+        weir__logf(
+            threads->log, WEIR__LOG_WARNING,
+            "%s has changed and is not read: the rules are those of the rules service; to publish it: weir rules "
+            "apply --publish enforced %s",
+            path, path);
+    *before = now;
 }
 
-/* Thread: the rules service. Takes over revisions that other hosts published; retries what failed. May block on the
- * database. */
+/* Logs once that the database has published rules, if the rules are in files. */
+static void log_unused(const struct agent_threads *threads)
+{
+    int64_t revision = weir__control_revision(threads->control);
+    bool stated = threads->config->admin.rules;
+    if (threads->config->published || !revision)
+        return;
+    weir__logf(threads->log, stated ? WEIR__LOG_INFO : WEIR__LOG_WARNING,
+               "revision %lld of the rules database is not used: the rules are those of %s%s", (long long)revision,
+               threads->files.path ? threads->files.path : threads->files.file,
+               stated ? "" : "; the next start would use it: state admin: { rules: files } or { rules: database }");
+}
+
+/* Thread: the rules service. Reads changed rule files, takes over revisions that other hosts published; retries what
+ * failed. May block on the database. */
 static void *run_rules_service(void *context)
 {
     struct agent_threads *threads = context;
-    bool imports = weir__bootstrap_is_due(threads->config);
+    bool available = false;
     for (int round = 0; !wait_ms(threads, round ? SERVICE_POLL_MS : 0); round = round % SERVICE_RETRY + 1) {
         if (!threads->admin && round % SERVICE_RETRY == 0)
             start_rules_service(threads, round == 0);
-        if (!threads->control)
+        watch_unread(threads);
+        if (!threads->control || weir__control_tick(threads->control) != 0) /* it logs errors itself */
             continue;
-        if (weir__control_tick(threads->control) == 0 && imports) /* it logs errors itself */
-            imports = import(threads);
+        if (!available)
+            log_unused(threads);
+        available = true;
     }
     return NULL;
 }

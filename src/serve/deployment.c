@@ -83,6 +83,11 @@ bool weir__deployment_write(struct weir__deployment *deployment, const struct we
     }
     if (!test_only && !weir__agent_prepare(config, log))
         return false;
+    if (!test_only && weir__config_publish(&deployment->config)) {
+        weir__logf(log, WEIR__LOG_WARNING, "%s: " WEIR__RULES_UNDECIDED, config->file);
+        if (!weir__preflight(config, config, weir__log_diagnostic, (void *)(uintptr_t)log, &deployment->facts))
+            return false;
+    }
     errno = 0;
     bool good =
         weir__runtime_dir_admit(folder, deployment->facts.workers.group_id); /* a reload may change the workers' user */

@@ -215,7 +215,7 @@ static void folder_adopt(const struct weir__config *config, const char *path, co
 /* True if the agent uses the state folder. */
 static bool has_state(const struct weir__config *config)
 {
-    return config->state_path && (config->published || config->queue.wanted);
+    return config->state_path && (config->published || config->admin.database || config->queue.wanted);
 }
 
 static void state_adopt(const struct weir__config *config, const struct weir__agent_user *user)

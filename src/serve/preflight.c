@@ -325,6 +325,31 @@ static void rules_compile(struct preflight *preflight, const char *path, weir_te
     weir_rules_free(rules);
 }
 
+/* Warns of rule files that the agent cannot read. `path` is one, or a folder of them. */
+static void check_agent_reads(struct preflight *preflight, const char *path)
+{
+    static const struct weir__logger terminal = {.file = STDERR_FILENO, .plain = true};
+    const struct weir__config *config = preflight->config;
+    struct weir__agent_user user;
+    struct weir__sources sources;
+    char why[256];
+    if (!config->admin.listener || !weir__agent_user_find(config, &user, why, sizeof why) || !user.drops)
+        return;
+    int code = weir__helper_fork(HELPER_MS, 0, 0);
+    if (code == WEIR__IN_HELPER) {
+        weir__config_wipe((struct weir__config *)(uintptr_t)config);
+        weir__wipe_inherited_memory();
+        bool good = !weir__privilege_drop(&user, &terminal) ||
+                    weir__sources_read(path, NULL, NULL, &sources) != WEIR_ERULESPATH;
+        _exit(good ? 0 : 1);
+    }
+    if (code > 0)
+        weir__report_warning(preflight->report, config->rules_place,
+                             "the agent runs as %s, which cannot read %s: the dashboard would not show the rules; let "
+                             "it read them, or choose another agent_user",
+                             user.name, path);
+}
+
 /* Compiles rules that the agent wrote, in a helper process as the agent's user: root neither follows links in the
  * agent's folder nor parses its files. */
 static void rules_compile_as_agent(struct preflight *preflight, const char *path)
@@ -393,9 +418,11 @@ static void check_rules(struct preflight *preflight)
     }
     int before = preflight->report->errors;
     rules_compile(preflight, path, text);
-    if (path && path == config->rules_path && preflight->report->errors == before &&
-        !weir__workers_can_read(preflight->facts, path))
+    if (!path || path != config->rules_path || preflight->report->errors != before)
+        return;
+    if (!weir__workers_can_read(preflight->facts, path))
         warn_of_unreadable(preflight, path);
+    check_agent_reads(preflight, path);
 }
 
 /* ---- Ports ---- */

@@ -56,7 +56,8 @@ bool weir__is_weir_yaml(const char *path);
 
 /* A weir.yaml that a command has opened. */
 struct weir__file {
-    /* FILE_RULES: those published if it has a rules service; before the first publication, those that the file names */
+    /* FILE_RULES: the active ones: those that the file names, or published ones of a database or another host.
+     * FILE_DATABASE: those that the file names, if any. */
     const char *rules_path; /* of a file or directory; NULL: the rules are rules_text */
     weir_text rules_text;   /* weir.yaml with everything else blanked out */
     const char *segment;
@@ -65,6 +66,7 @@ struct weir__file {
     enum weir_consistency consistency; /* with a store: of rules that set none */
     int64_t sync_interval_us;          /* with a store: of eventual rules */
     const char *database;              /* URL of the rules service's; NULL: the file has no rules service */
+    bool rules_in_files;               /* FILE_DATABASE: the rules are not in it */
     struct weir__control_queue *queue; /* FILE_QUEUE */
     const char *queue_database;        /* URL of its own; NULL: the queue is in the store */
 };

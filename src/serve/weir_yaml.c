@@ -45,10 +45,14 @@ static const char *find_rules(struct opened *opened)
                                               "from: weir rules get published";
 }
 
-static const char *find_database(const struct opened *opened)
+static const char *find_database(struct opened *opened)
 {
-    if (!opened->config.admin.database)
+    const struct weir__config *config = &opened->config;
+    if (!config->admin.database)
         return "it has no rules service; the field admin adds one";
+    opened->file.rules_in_files = !config->published;
+    opened->file.rules_path = config->published ? config->import_path : config->rules_path;
+    opened->file.rules_text = config->published ? config->import_text : config->rules_text;
     /* `weir token create` may run before weir serve ever did. If this fails, opening the database reports why. */
     (void)mkdir(opened->config.state_path, 0755);
     return NULL;

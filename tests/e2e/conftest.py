@@ -139,7 +139,7 @@ def host(backend):
     """Makes hosts with the control plane: weir serve, to be begun by the test."""
     made = []
 
-    def make(yaml=controlled.HEAD + "admin: 127.0.0.1:@ADMIN@\n" + controlled.RULES):
+    def make(yaml=controlled.HEAD + controlled.ADMIN + controlled.RULES):
         made.append(controlled.Host(yaml, backend))
         return made[-1]
 

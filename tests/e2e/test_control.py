@@ -15,7 +15,7 @@ import time
 import pytest
 
 from clients import get
-from controlled import HEAD, RULES, both_workers, reloads, weir
+from controlled import ADMIN, HEAD, RULES, both_workers, reloads, weir
 from gateway import wait_until
 from measured import Lateness, measured
 from ports import free_port
@@ -45,12 +45,11 @@ def test_publishing_reaches_every_worker_within_two_seconds(host):
         assert sorted(pool.map(lambda _: one.get("/five").status, range(12))) == [200] * 9 + [429] * 3
 
 
-def test_the_first_start_imports_and_a_restart_keeps_published_rules(host):
+def test_imported_rules_are_published_and_a_restart_keeps_them(host):
     one = host().begin()
-    one.wait_for_log("into the rules service; from now on")
     assert [one.get("/two").status for _ in range(3)] == [200, 200, 429]
     status, reply, _ = one.request("GET", "/v1/rules/two")
-    assert (status, reply["stage"], reply["author"]) == (200, "enforced", "weir.yaml")
+    assert (status, reply["stage"], reply["reason"]) == (200, "enforced", "imported")
     assert one.publish("two", 5) == 200
     one.wait_for_log("weir: revision 2 of the rules is active")
     assert one.log_text().count("revision 2") == 1, one.log_text()
@@ -61,13 +60,14 @@ def test_the_first_start_imports_and_a_restart_keeps_published_rules(host):
     assert "limit: 5" in one.published().replace('"', "")
     assert one.request_json("GET", "/v1/rules/two")["version"] == 2
     assert [one.get("/two").status for _ in range(4)] == [200, 200, 200, 429]  # two of five are counted
-    assert one.log_text().count("into the rules service; from now on") == 0
+    assert "the rules that weir.yaml names are not read" in one.log_text().replace(str(one.file), "weir.yaml")
 
 
 def test_rules_with_errors_are_not_imported(host):
-    one = host(HEAD + "admin: 127.0.0.1:@ADMIN@\nrules:\n  - { name: bad, limit: many, window: 1h }\n")
+    one = host(HEAD + ADMIN + "rules:\n  - { name: bad, limit: many, window: 1h }\n")
     done = one.run()
     assert done.returncode == 1 and "weir.yaml:8:" in done.stderr
+    assert "weir.yaml:8:" in weir("rules", "import", "--file", "weir.yaml", cwd=one.folder, code=1).stderr
 
 
 def test_keys_and_figures(host):
@@ -91,7 +91,7 @@ def test_keys_and_figures(host):
 
 
 def test_keys_are_hashes_unless_for_operators(host):
-    one = host(HEAD + "admin: 127.0.0.1:@ADMIN@\nhot_keys: 2MiB\nrules:\n"
+    one = host(HEAD + ADMIN + "hot_keys: 2MiB\nrules:\n"
                "  - { name: two, match: { path: /two }, key: \"k:${header:X-Key}\", limit: 2, window: 1h }\n").begin()
     viewer = weir("token", "create", "v", "--role", "viewer", "--file", "weir.yaml", cwd=one.folder).stdout.strip()
 
@@ -156,7 +156,7 @@ def handshake(port, version):
 
 
 def test_tls(host):
-    one = host(HEAD + "admin: { listen: \"127.0.0.1:@ADMIN@\", tls: { certificate: server.pem, key: server.key } }\n" + RULES)
+    one = host(HEAD + "admin: { listen: \"127.0.0.1:@ADMIN@\", rules: database, tls: { certificate: server.pem, key: server.key } }\n" + RULES)
     pem, _ = certificate(one.folder)
     one.context = ssl.create_default_context(cafile=pem)
     one.begin()
@@ -314,7 +314,7 @@ def test_rules_in_the_file_are_not_read_again(host):
     one = host().begin()
     before = one.wait_for_agent()
     one.change("limit: 2", "limit: 7")
-    one.wait_for_log("are no longer read")
+    one.wait_for_log("names are not read")
     one.wait_for_new_agent(before)
     assert one.request_json("GET", "/v1/rules/two")["version"] == 1
     assert [one.get("/two").status for _ in range(3)] == [200, 200, 429]
@@ -361,7 +361,7 @@ rules:
 
 def test_a_taken_port_stops_no_exchange(host, redis_server):
     server = redis_server()
-    one = host(HEAD + "admin: 127.0.0.1:@ADMIN@\n" + EVENTUAL % server.url())
+    one = host(HEAD + ADMIN + EVENTUAL % server.url())
     with contextlib.closing(socket.create_server(("127.0.0.1", one.admin))):
         one.start()
         one.wait_for_log("retrying in 5 s")
@@ -373,7 +373,7 @@ def test_a_taken_port_stops_no_exchange(host, redis_server):
 
 def test_a_reset_under_an_eventual_rule_reaches_the_other_hosts(host, redis_server):
     server = redis_server()
-    one = host(HEAD + "admin: 127.0.0.1:@ADMIN@\n" + EVENTUAL % server.url()).begin()
+    one = host(HEAD + ADMIN + EVENTUAL % server.url()).begin()
     other = host(HEAD + EVENTUAL % server.url())
     other.start()
 
@@ -391,6 +391,6 @@ def test_a_reset_under_an_eventual_rule_reaches_the_other_hosts(host, redis_serv
 
 
 def test_once_needs_a_store(host):
-    one = host(HEAD + "admin: 127.0.0.1:@ADMIN@\n" + RULES)
+    one = host(HEAD + ADMIN + RULES)
     done = weir("agent", "--once", str(one.file), code=1)
     assert "names no store" in done.stderr

@@ -15,7 +15,7 @@ import time
 import pytest
 
 from clients import raw
-from controlled import HEAD, RULES, killed_while_publishing, restored_from_an_old_copy, rule, weir
+from controlled import ADMIN, HEAD, RULES, killed_while_publishing, restored_from_an_old_copy, rule, weir
 from gateway import wait_until
 
 
@@ -91,7 +91,7 @@ def small_disk():
 
 def test_the_disk_is_full(host, small_disk):
     """Clear errors, nothing lost that was acknowledged, and all goes on when there is room."""
-    one = host(HEAD.replace("@FOLDER@/state", f"{small_disk}/state") + "admin: 127.0.0.1:@ADMIN@\n" + RULES).begin()
+    one = host(HEAD.replace("@FOLDER@/state", f"{small_disk}/state") + ADMIN + RULES).begin()
     published = small_disk / "state" / "published.yaml"
     with contextlib.suppress(OSError), open(small_disk / "fill", "wb", buffering=0) as fill:
         while fill.write(b"x" * 4096):
@@ -206,14 +206,15 @@ def test_hostile_requests(host, line):
 
 
 def test_rules_are_active_before_there_is_a_database(host):
-    """A first start without the database: the rules of the file decide, and come into it as soon as there is one."""
-    one = host(HEAD + "admin: { listen: \"127.0.0.1:@ADMIN@\", rules_db: \"sqlite:@FOLDER@/later/rules.db\" }\n" + RULES)
+    """Without the database the rules of the file decide until there are some in it, and they are imported only by the
+    command."""
+    one = host(HEAD + "admin: { listen: \"127.0.0.1:@ADMIN@\", rules: database, rules_db: \"sqlite:@FOLDER@/later/rules.db\" }\n" + RULES)
     (one.folder / "later").write_text("in the way")
     one.start()
     one.wait_for_log("are active until the rules service has some")
     assert [one.get("/two").status for _ in range(3)] == [200, 200, 429]
     one.wait_for_admin()
-    assert one.request_json("GET", "/healthz") == {"ok": True, "revision": 0, "database": False, "database_restored": False,
+    assert one.request_json("GET", "/healthz") == {"ok": True, "rules": "database", "revision": 0, "database": False, "database_restored": False,
                                              "written": True}
     # A start later it is still away, and what the file says by now is in force.
     one.signal(signal.SIGTERM)
@@ -225,12 +226,14 @@ def test_rules_are_active_before_there_is_a_database(host):
     (one.folder / "later").unlink()
     (one.folder / "made").mkdir()
     give_to_agent(one, one.folder / "made").rename(one.folder / "later")
-    one.wait_for_log("into the rules service; from now on")
+    wait_until(lambda: one.request("GET", "/healthz")[1].get("database"), "the database")
+    assert one.request_json("GET", "/healthz")["revision"] == 0
+    weir("rules", "import", "--file", "weir.yaml", cwd=one.folder)
+    one.wait_for_log("revision 1 of the rules is active")
     assert one.agent_pid() == agent
-    one.wait_for_admin()
     one.token = weir("token", "create", "tests", "--role", "operator", "--file", "weir.yaml", cwd=one.folder).stdout.strip()
     reply = one.request("GET", "/v1/rules/two")[1]
-    assert (reply["stage"], reply["author"]) == ("enforced", "weir.yaml") and "limit: 4" in reply["text"]
+    assert (reply["stage"], reply["reason"]) == ("enforced", "imported") and "limit: 4" in reply["text"]
     assert "published revision 1" in one.published()
     assert one.publish("two", 9) == 200
     wait_until(lambda: one.get("/two").status == 200, "what was published then")
@@ -238,6 +241,6 @@ def test_rules_are_active_before_there_is_a_database(host):
 
 def test_rules_that_cannot_be_stored_are_refused(host):
     """A name that the rules service reserves: reported before the start, not by requests that all pass."""
-    one = host(HEAD + "admin: 127.0.0.1:@ADMIN@\nrules:\n  - { name: published, limit: 2, window: 1h }\n")
+    one = host(HEAD + ADMIN + "rules:\n  - { name: published, limit: 2, window: 1h }\n")
     done = one.run()
     assert done.returncode == 1 and "the rules service's own" in done.stderr, done.stderr

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from controlled import (HEAD, RULES, Host, killed_while_publishing, limit_of, published_is_complete, restored_from_an_old_copy,
+from controlled import (ADMIN, HEAD, RULES, Host, killed_while_publishing, limit_of, published_is_complete, restored_from_an_old_copy,
                         rule, weir)
 from gateway import wait_until
 from postgres_server import MISSING, PostgresServer
@@ -31,7 +31,7 @@ def host(backend, server):
     made, database = [], server.make()
 
     def make(rules=RULES, url=None):
-        yaml = HEAD + f"admin: 127.0.0.1:@ADMIN@\nrules_db: \"{url or server.url(database)}\"\n" + rules
+        yaml = HEAD + ADMIN + f"rules_db: \"{url or server.url(database)}\"\n" + rules
         made.append(Host(yaml, backend))
         return made[-1]
 
@@ -80,7 +80,7 @@ def decides(one):
 def test_imported_published_and_enforced(host, server):
     one = host().begin()
     assert [one.get("/two").status for _ in range(3)] == [200, 200, 429]
-    assert one.request("GET", "/v1/rules/two")[1]["author"] == "weir.yaml"
+    assert one.request("GET", "/v1/rules/two")[1]["reason"] == "imported"
     assert one.publish("five", 1) == 200
     wait_until(lambda: [one.get("/five").status for _ in range(4)] == [429] * 4, "the rule on both workers")
     assert server.sql("SELECT max(revision), count(*) FROM revisions", host.database) == "2|2"
@@ -204,9 +204,12 @@ def test_the_first_start_without_the_server(host, server):
     assert [one.get("/two").status for _ in range(3)] == [200, 200, 429]
     agent = one.wait_for_agent()
     server.start()
-    one.wait_for_log("into the rules service; from now on", seconds=15)
+    one.wait_for_log("the rules database is available again", seconds=15)
+    assert server.sql("SELECT count(*) FROM revisions", host.database) == "0"  # nothing is imported unasked
+    weir("rules", "import", "--reason", "first", "--file", "weir.yaml", cwd=one.folder)
+    one.wait_for_log("revision 1 of the rules is active", seconds=15)
     assert one.agent_pid() == agent and one.get("/two").status == 429
-    assert server.sql("SELECT author, rules FROM revisions", host.database) == "weir.yaml|1"
+    assert server.sql("SELECT reason, rules FROM revisions", host.database) == "first|1"
     assert "published revision 1" in one.published()
 
 

@@ -26,7 +26,7 @@ service:
   http: 127.0.0.1:@HTTP@
   resp: 127.0.0.1:@RESP@
   access: { tokens: [client-token], operator_tokens: [operator-token], password: redis-password, operator_password: redis-operator }
-admin: 127.0.0.1:@ADMIN@
+admin: { listen: "127.0.0.1:@ADMIN@", rules: database }
 metrics: 127.0.0.1:@METRICS@
 segment: { path: "@FOLDER@/segment", size: 4MiB }
 state: "@FOLDER@/state"

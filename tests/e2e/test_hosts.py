@@ -23,7 +23,7 @@ segment: {{ path: @FOLDER@/segment, size: 1MiB }}
 state: @FOLDER@/state
 workers: 1
 gateway: {{ listen: 127.0.0.1:@PORT@, upstreams: ["@BACKEND@"] }}
-admin: 127.0.0.1:@ADMIN@
+admin: {{ listen: "127.0.0.1:@ADMIN@", rules: database }}
 metrics: 127.0.0.1:@METRICS@
 load: {{ signals: {{ in_flight: 100 }} }}
 {store}

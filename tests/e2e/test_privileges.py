@@ -14,7 +14,7 @@ import tempfile
 
 import pytest
 
-from controlled import HEAD, RULES, Host
+from controlled import ADMIN, HEAD, RULES, Host
 from gateway import wait_until
 from ports import free_port
 from queued import wait_until_queue_answers
@@ -26,7 +26,6 @@ pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root has privile
 AGENT = "daemon"  # a user that every machine has, and that is not the workers'
 UID, GID = pwd.getpwnam(AGENT).pw_uid, pwd.getpwnam(AGENT).pw_gid
 OWN = HEAD + f"agent_user: {AGENT}\n"
-ADMIN = "admin: 127.0.0.1:@ADMIN@\n"
 # What weir serve itself and nginx's master may keep: see weir__privilege_limit.
 KEPT = {"chown": 0, "dac_override": 1, "dac_read_search": 2, "fowner": 3, "kill": 5, "setgid": 6, "setuid": 7, "setpcap": 8,
         "net_bind_service": 10, "sys_resource": 24}
@@ -137,7 +136,7 @@ def test_a_low_port_and_a_key_that_only_root_can_read(host):
     paths = [pathlib.Path(path) for path in certificate(one.folder)]
     private(paths[1])
     one.context = ssl.create_default_context(cafile=str(paths[0]))
-    one.write(one.file.read_text() + f'admin: {{ listen: "127.0.0.1:{one.admin}", tls: {{ certificate: {paths[0]}, key: {paths[1]} }} }}\n')
+    one.write(one.file.read_text() + f'admin: {{ listen: "127.0.0.1:{one.admin}", rules: database, tls: {{ certificate: {paths[0]}, key: {paths[1]} }} }}\n')
     one.begin()
     first = one.wait_for_agent()
     assert is_unprivileged(first)
@@ -152,7 +151,7 @@ def test_a_low_port_and_a_key_that_only_root_can_read(host):
 
 def test_a_low_port_that_is_taken_when_the_agent_starts(host):
     one = host(OWN + ADMIN + RULES)
-    one.change(f"admin: 127.0.0.1:{one.admin}", f"admin: 127.0.0.1:{(port := low_port())}")
+    one.change(f'"127.0.0.1:{one.admin}"', f'"127.0.0.1:{(port := low_port())}"')
     one.admin = port
     with contextlib.closing(socket.socket()) as other:
         other.bind(("127.0.0.1", port))
@@ -412,8 +411,8 @@ def test_weir_agent_alone(host):
     paths = [pathlib.Path(path) for path in certificate(one.folder)]
     private(paths[1])
     one.admin = low_port()
-    one.write(one.file.read_text().replace("admin: 127.0.0.1:@ADMIN@", "").split("admin:")[0] + RULES +
-              f'admin: {{ listen: "127.0.0.1:{one.admin}", tls: {{ certificate: {paths[0]}, key: {paths[1]} }} }}\n')
+    one.write(one.file.read_text().split("admin:")[0] + RULES +
+              f'admin: {{ listen: "127.0.0.1:{one.admin}", rules: database, tls: {{ certificate: {paths[0]}, key: {paths[1]} }} }}\n')
     one.context = ssl.create_default_context(cafile=str(paths[0]))
     private(one.file)
     with open(folder / "output", "wb") as output:
@@ -588,3 +587,25 @@ def test_a_file_of_root_that_the_agent_moved_to_a_sidecar(host):
     one.start(running=False)
     wait_until(lambda: one.process.poll() is not None or one.agent_pid(), "the end, or the agent")
     assert moved.read_text() == "secret\n" and (moved.stat().st_gid, moved.stat().st_mode & 0o777) == (0, 0o600)
+
+
+def test_rule_files_that_the_agent_cannot_read(host):
+    """The workers decide by them; the dashboard has the reason why it does not show them. Root reads nothing for it."""
+    one = host(OWN + 'admin: { listen: "127.0.0.1:@ADMIN@", rules: files }\nrules: rules.d\n')
+    (one.folder / "rules.d").mkdir()
+    file = one.folder / "rules.d/one.yaml"
+    file.write_text(RULES)
+    worker = pwd.getpwnam("www-data")
+    os.chown(file, worker.pw_uid, 0)
+    file.chmod(0o600)
+    warning = f"the agent runs as {AGENT}, which cannot read"
+    assert warning in one.run("--check").stderr
+    one.begin()
+    one.wait_for_log(warning)
+    one.wait_for_log("one.yaml: cannot be read: Permission denied; the documents shown are those before")
+    assert [one.get("/two").status for _ in range(3)] == [200, 200, 429]
+    reply = one.request_json("GET", "/v1/rules")
+    assert reply["items"] == [] and reply["files"]["errors"][0]["file"] == str(file)
+    file.chmod(0o644)
+    wait_until(lambda: one.request_json("GET", "/v1/rules")["items"], "the file that can be read now")
+    assert is_unprivileged(one.wait_for_agent()) and warning not in one.run("--check").stderr

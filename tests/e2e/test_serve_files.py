@@ -220,7 +220,7 @@ def test_check_changes_nothing(serve):
 
 MUCH = """
 service: { grpc: 127.0.0.1:1, http: 127.0.0.1:2, resp: 127.0.0.1:3, access: { tokens: [a-token-of-clients], password: of-clients } }
-admin: 127.0.0.1:4
+admin: { listen: 127.0.0.1:4, rules: database }
 store: redis://127.0.0.1:5
 state: "@FOLDER@/state"
 load: on

@@ -3,6 +3,8 @@
 
 #include "config/config.h"
 
+#include <sys/stat.h>
+
 TEST(several_listeners)
 {
     CHECK_EQ(load("gateway: { listen: [8080, '[::]:8080', '[::]:8081', 127.0.0.1:8082, 127.0.0.2:8082, '*:8083'], "
@@ -336,7 +338,8 @@ TEST(origins_of_other_hosts)
 
 TEST(rules_service)
 {
-    CHECK_EQ(load(GATEWAY RULES "state: /tmp/there\nadmin: 127.0.0.1:9091\n"), 0);
+    CHECK_EQ(load(GATEWAY RULES "state: /tmp/there\nadmin: { listen: 127.0.0.1:9091, rules: database }\n"), 0);
+    CHECK_EQ(diags.count, 0);
     CHECK(config.published && config.admin.listener && strcmp(config.admin.listener->port, "9091") == 0);
     CHECK(strcmp(config.admin.database, "sqlite:/tmp/there/rules.db") == 0);
     CHECK_EQ(config.admin.session_ms, 12 * 3600 * 1000);
@@ -353,6 +356,73 @@ TEST(rules_service)
     CHECK(config.published && !config.import_path && !config.import_text.len);
     CHECK(strcmp(config.admin.database, "postgresql://u@h/d") == 0);
     CHECK_EQ(config.admin.session_ms, 3600 * 1000);
+}
+
+/* Where the rules of a host with a rules service are: stated, or found out. */
+TEST(rules_in_files_or_in_the_database)
+{
+    static const struct {
+        const char *admin, *rules, *published;
+        bool database, warned;
+    } cases[] = {
+        {"127.0.0.1:1", RULES, NULL, false, false},
+        {"{ listen: 127.0.0.1:1 }", "rules: [{ name: a, limit: 1, window: 1s }]\n", NULL, false, false},
+        {"127.0.0.1:1", "", NULL, true, false},
+        {"{ listen: 127.0.0.1:1, rules: files }", RULES, NULL, false, false},
+        {"{ listen: 127.0.0.1:1, rules: database }", RULES, NULL, true, false},
+        {"{ listen: 127.0.0.1:1, rules: database }", "", NULL, true, false},
+        /* The database was in use before. */
+        {"127.0.0.1:1", RULES, WEIR__PUBLISHED_HEAD "1, 2, sha256 3\n", true, true},
+        {"127.0.0.1:1", "", WEIR__PUBLISHED_HEAD "1, 2, sha256 3\n", true, false},
+        {"{ listen: 127.0.0.1:1, rules: files }", RULES, WEIR__PUBLISHED_HEAD "1, 2, sha256 3\n", false, false},
+        {"{ listen: 127.0.0.1:1, rules: database }", RULES, WEIR__PUBLISHED_HEAD "1, 2, sha256 3\n", true, false},
+        /* Written before a database was reached, or by another. */
+        {"127.0.0.1:1", RULES, "# The rules of weir.yaml, until the rules service has published some.\n", false, false},
+        {"127.0.0.1:1", RULES, "# weir", false, false},
+        {"127.0.0.1:1", RULES, "", false, false},
+    };
+    char yaml[512], state[64] = "/tmp/weir-state-XXXXXX", path[128];
+    CHECK(mkdtemp(state) != NULL);
+    snprintf(path, sizeof path, "%s/published.yaml", state);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        unlink(path);
+        if (cases[i].published) {
+            FILE *to = fopen(path, "w");
+            fputs(cases[i].published, to);
+            fclose(to);
+        }
+        snprintf(yaml, sizeof yaml, GATEWAY "%sstate: %s\nadmin: %s\n", cases[i].rules, state, cases[i].admin);
+        CHECK_EQ(load(yaml), 0);
+        if (config.published != cases[i].database || diags.count != cases[i].warned)
+            printf("  case %zu: %d %d\n", i, config.published, diags.count);
+        CHECK_EQ(config.published, cases[i].database);
+        CHECK_EQ(diags.count, cases[i].warned);
+        CHECK(!cases[i].warned || (strstr(diags.all[0].message, "rules: files") && diags.all[0].line == 2));
+        CHECK(!cases[i].database || strcmp(config.rules_path, path) == 0);
+        CHECK((config.import_path || config.import_text.len) == (cases[i].database && *cases[i].rules));
+        CHECK(cases[i].database || config.rules_path || config.rules_text.len);
+        CHECK(config.admin.database && strstr(config.admin.database, "rules.db")); /* tokens, the audit log */
+    }
+    /* A link may lead anywhere, and a pipe would block. */
+    unlink(path);
+    CHECK_EQ(symlink("/dev/zero", path), 0);
+    snprintf(yaml, sizeof yaml, GATEWAY RULES "state: %s\nadmin: 127.0.0.1:1\n", state);
+    CHECK_EQ(load(yaml), 0);
+    CHECK(!config.published);
+    unlink(path);
+    CHECK_EQ(mkfifo(path, 0600), 0);
+    CHECK_EQ(load(yaml), 0);
+    CHECK(!config.published);
+    unlink(path);
+    /* The database was read meanwhile: it has published rules. */
+    FILE *to = fopen(path, "w");
+    fputs(WEIR__PUBLISHED_HEAD "1, 2, sha256 3\n", to);
+    fclose(to);
+    CHECK(weir__config_publish(&config));
+    CHECK(config.published && config.import_path && strcmp(config.rules_path, path) == 0);
+    CHECK(!weir__config_publish(&config));
+    unlink(path);
+    rmdir(state);
 }
 
 TEST(ports_of_ratelimit)

@@ -20,6 +20,8 @@ static const struct {
     {GATEWAY RULES "admin: { listen: 127.0.0.1:1, rules_db: sqlite:/a }\nrules_db: sqlite:/b\n", 3, 41, "given twice",
      ""},
     {GATEWAY RULES "admin: 127.0.0.1:8080\n", 3, 8, "is listened on", ""},
+    {GATEWAY "admin: { listen: 127.0.0.1:1, rules: files }\n", 2, 38, "the rules are in files, but in which?", ""},
+    {GATEWAY RULES "admin: { listen: 127.0.0.1:1, rules: file }\n", 3, 38, "", "files"},
     {GATEWAY "admin: 127.0.0.1:1\nrules: https://a/b\n", 3, 8, "rules come from another host or", ""},
     {GATEWAY "rules: { url: 'https://a/b', poll: 10ms }\n", 2, 36, "poll is at least 100ms", ""},
     {GATEWAY "rules: { url: 'https://a/b', token: a, token_file: b }\n", 2, 52, "give one", ""},

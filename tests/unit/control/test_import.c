@@ -47,7 +47,14 @@ static void describe(const char *path, char *described, size_t size)
 /* True if an import has this outcome, with a database. */
 static bool imports(struct weir__control *control, const char *path, int rules_error, size_t documents)
 {
-    struct weir__import_result result = weir__control_import(control, path, "import", NULL, NULL);
+    struct weir__named_rules named = {.path = path};
+    struct weir__documents read;
+    size_t count;
+    struct weir__import_result result = {.rules_error =
+                                             weir__named_rules_read(&named, false, NULL, NULL, &read, &count)};
+    if (!result.rules_error)
+        result = weir__control_import(control, &named, &read, "import", NULL, NULL, NULL);
+    weir__documents_free(&read);
     return result.rules_error == rules_error && !result.no_database && result.documents == documents;
 }
 
@@ -104,7 +111,7 @@ TEST(invalid_files_change_nothing)
     put_file(s.folder, "x.yaml",
              "rules: [{ name: a, limit: 1, window: 1m }, { name: published, limit: 1, window: 1m }]\n");
     CHECK(imports(s.control, path, WEIR_ERULES, 0));
-    CHECK(imports(s.control, "/nowhere", WEIR_ERULESPATH, 0));
+    CHECK(imports(s.control, "/nowhere", WEIR_ERULES, 0));
     put_file(s.folder, "plans.csv", "a,pro\n"); /* hosts would not have it */
     put_file(s.folder, "x.yaml",
              "identity: { tier: { from: api_key, file: plans.csv } }\nrules: [{ name: a, limit: 1, window: 1m }]\n");

@@ -17,9 +17,10 @@ static const struct weir__node *counted_read(uint32_t source, struct weir__arena
     return weir__yaml_read(source, arena, report);
 }
 
-static int counted_parse(const char *name, const char *text, size_t len, weir_diagnose *diagnose, void *context,
-                         weir_rules **rules)
+static int counted_load(const struct weir__source *sources, size_t count, const struct weir__diagnostic_sink *sink,
+                        struct weir__map_files *files, weir_rules **rules)
 {
+    weir_text text = sources->text;
     parses++;
     bool alone = weir__fair_lock_acquire_within(&watched->database_lock, 0);
     parses_with_lock += !alone;
@@ -27,7 +28,7 @@ static int counted_parse(const char *name, const char *text, size_t len, weir_di
         CHECK_EQ(weir__db_run_with(watched->db, interfere, NULL, 0), 0);
     if (alone)
         weir__fair_lock_release(&watched->database_lock);
-    if (len && memmem(text, len, "slow", 4)) { /* compiling takes until the test continues it */
+    if (text.len && memmem(text.data, text.len, "slow", 4)) { /* compiling takes until the test continues it */
         pthread_mutex_lock(&slow_lock);
         slow++;
         pthread_cond_broadcast(&slow_changed);
@@ -35,11 +36,11 @@ static int counted_parse(const char *name, const char *text, size_t len, weir_di
             pthread_cond_wait(&slow_changed, &slow_lock);
         pthread_mutex_unlock(&slow_lock);
     }
-    return weir__rules_parse_published(name, text, len, diagnose, context, rules);
+    return weir__load_sources(sources, count, sink, files, rules);
 }
 
-#define weir__yaml_read             counted_read
-#define weir__rules_parse_published counted_parse
+#define weir__yaml_read    counted_read
+#define weir__load_sources counted_load
 #include "control/set.c"
 
 static void count_from_here(struct service *s)
