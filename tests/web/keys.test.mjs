@@ -44,7 +44,7 @@ test("a key is looked up, blocked with confirmation, and unblocked", async () =>
     await page.getByRole("dialog").getByLabel("For", { exact: true }).selectOption("5m");
     await page.getByRole("dialog").getByRole("button", { name: "Block" }).click();
     await card(page).getByText(/Blocked for another [45] min/).waitFor();
-    assert.deepEqual(await send(`/${rule}`, user, 2), [429, 429]);
+    assert.deepEqual(await send(`/${rule}`, user, 2), [403, 403]);
 
     await card(page).getByRole("button", { name: "Unblock…" }).click();
     await page.getByRole("dialog").getByRole("button", { name: "Unblock" }).click();

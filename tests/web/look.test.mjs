@@ -20,7 +20,7 @@ before(async () => {
     await makeRule({ name: hostile, path: "/hostile", stage: "enforced", limit: 2 });
     await until("the hostile rule is in force", async () => (await send("/hostile", user, 3)).includes(429));
     const key = `#/keys?rule=${encodeURIComponent(hostile)}&key=${encodeURIComponent(`user:${user}`)}`;
-    views = ["#/", "#/rules", `#/rules/${rule}`, `#/rules/${encodeURIComponent(hostile)}`, "#/new", "#/published", "#/shadow", key, "#/queue", "#/queue?state=", "#/advice", "#/audit", "#/tokens"];
+    views = ["#/", "#/rules", `#/rules/${rule}`, `#/rules/${encodeURIComponent(hostile)}`, "#/new", "#/published", "#/shadow", key, "#/denials", "#/queue", "#/queue?state=", "#/advice", "#/audit", "#/tokens"];
 });
 
 async function visit(page, view) {

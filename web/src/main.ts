@@ -9,6 +9,7 @@ import type { Session } from "./types";
 import { type OpenView, type View, type Route, heading, problem, visible } from "./view";
 import { advice } from "./views/advice";
 import { audit } from "./views/audit";
+import { denials } from "./views/denials";
 import { keys } from "./views/keys";
 import { overview } from "./views/overview";
 import { published } from "./views/published";
@@ -19,7 +20,7 @@ import { shadow } from "./views/shadow";
 import { tokens } from "./views/tokens";
 import { forget, unsaved } from "./views/unsaved";
 
-const views: Record<string, View> = { "": overview, rules, shadow, keys, queue, advice, audit, tokens, published, new: newRule };
+const views: Record<string, View> = { "": overview, rules, shadow, keys, denials, queue, advice, audit, tokens, published, new: newRule };
 const main = document.getElementById("main") as HTMLElement;
 let shown: OpenView | null = null;
 

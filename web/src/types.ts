@@ -173,6 +173,37 @@ export interface KeyState {
     retry_after_s: number | null;
 }
 
+/* Denials of one rule, key and reason, as of GET /v1/denials. */
+export interface Denial {
+    rule: string; /* empty: a list of all rules */
+    shadow: boolean; /* it would have been denied */
+    reason: string;
+    count: number;
+    first: Time;
+    last: Time;
+    key: string; /* empty: none */
+    hidden: boolean; /* `key` is a hash */
+    cut: boolean; /* `key` is only the beginning of the key */
+    limit: number;
+    window: number | null;
+    capacity: number;
+    used: number;
+    cost: number;
+    tier: string | null;
+    client: string | null;
+    request_id: string | null;
+    path: string | null;
+    missing: string | null; /* what the request lacked */
+    others: { rule: string; shadow: boolean; passed: boolean; limit: number; remaining: number }[];
+    passes: boolean | null; /* now; null: unknown */
+    retry_after: number | null;
+}
+
+export interface Denials {
+    oldest: Time | null;
+    denials: Denial[];
+}
+
 /* A deferred request. */
 export interface Deferred {
     ticket: string; /* shortened unless the user is an operator */
