@@ -282,6 +282,12 @@ static inline bool weir_outcome_took(const weir_outcome *outcome)
     return outcome->reason == WEIR_BY_LIMIT && !outcome->error && outcome->cost > 0 && weir_passes(&outcome->decision);
 }
 
+/*
+ * The name of an outcome's reason, as services, logs and weir why show it: "limit", "concurrency", "never_fits",
+ * "blocked", "block_list" … (docs/service-http.md).
+ */
+const char *weir_outcome_reason(const weir_outcome *outcome);
+
 /* The id of the rule of an outcome, from its name and whether it is a shadow. */
 uint64_t weir_outcome_id(const weir_outcome *outcome);
 
@@ -296,6 +302,7 @@ enum {
 enum weir_body { WEIR_BODY_AUTO = 0, WEIR_BODY_JSON, WEIR_BODY_PROBLEM, WEIR_BODY_TEXT, WEIR_BODY_NONE };
 enum weir_on_limit { WEIR_ON_LIMIT_REJECT = 0, WEIR_ON_LIMIT_DELAY, WEIR_ON_LIMIT_QUEUE };
 
+#define WEIR_MISSING_MAX  95 /* bytes of weir_result.missing */
 #define WEIR_OTHERS_MAX   16
 #define WEIR_OTHERS_BYTES 4096
 
@@ -336,6 +343,9 @@ typedef struct weir_result {
     weir_text message;   /* in query->text; empty: the default message */
     weir_text body_text; /* in query->text; empty: none of the rule's own */
     weir_time now;       /* the time of the decision */
+    weir_text tier;      /* of a denial: that of the limit, in query->text; empty: the default, or there are none */
+    /* Of a denial with WEIR_BY_MISSING_KEY: what the request lacks, such as "header x-api-key"; else empty. */
+    char missing[WEIR_MISSING_MAX + 1];
 } weir_result;
 
 /*
@@ -474,6 +484,8 @@ size_t weir_result_header_values(const weir_result *result, const weir_outcome *
  * the client's Accept names application/problem+json.
  */
 size_t weir_result_body(const weir_result *result, bool accepts_problem, char *buffer, size_t size, const char **type);
+/* The value of the header WWW-Authenticate, which a denial with status 401 must have; NULL: none. */
+const char *weir_result_challenge(const weir_result *result);
 
 /* ---- One key of a rule, for an operator ---- */
 

@@ -217,6 +217,8 @@ int ngx_http_weir_check_detached(ngx_http_weir_main_conf_t *mcf, weir_query *que
 ngx_int_t ngx_http_weir_deny(ngx_http_request_t *r, const weir_result *result);
 /* Sends a denial that is not gRPC's; returns what the content handler returns. */
 ngx_int_t ngx_http_weir_deny_plain(ngx_http_request_t *r, const weir_result *result);
+/* Adds WWW-Authenticate to a denial with status 401. */
+ngx_int_t ngx_http_weir_challenge(ngx_http_request_t *r, const weir_result *result);
 /* Holds the permits of a request until it ends. NGX_ERROR: no memory, and they were released. */
 ngx_int_t ngx_http_weir_hold(ngx_http_request_t *r, ngx_http_weir_main_conf_t *mcf, weir_permits *permits);
 /* Defers a denied request. NGX_DECLINED: it must be denied. */
@@ -241,6 +243,7 @@ ngx_int_t ngx_http_weir_send(ngx_http_request_t *r, const void *body, size_t len
 /* Adds one response header. */
 ngx_int_t ngx_http_weir_push_header(ngx_http_request_t *r, const char *name, ngx_str_t value);
 ngx_int_t ngx_http_weir_push_text(ngx_http_request_t *r, const char *name, const char *value);
+ngx_int_t ngx_http_weir_push_number(ngx_http_request_t *r, const char *name, int64_t number);
 /* Whole seconds, rounded up; 0: waiting does not help. */
 int64_t ngx_http_weir_seconds(int64_t retry_after_ns);
 

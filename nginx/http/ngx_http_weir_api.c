@@ -179,7 +179,8 @@ static ngx_int_t ngx_http_weir_api_reply(ngx_http_request_t *r, const struct wei
                                                : "a request of the API cannot be decided",
                              api->failed_rule);
     if (reply->has_result && r == r->main && !ngx_http_weir_find(r) &&
-        ngx_http_weir_keep(r, &reply->result, reply->outcomes, 0) == NULL)
+        (ngx_http_weir_keep(r, &reply->result, reply->outcomes, 0) == NULL ||
+         ngx_http_weir_challenge(r, &reply->result) != NGX_OK))
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     if (route->action == WEIR__API_NO_METHOD)
         rc = ngx_http_weir_api_allow(r, route->allowed);

@@ -253,7 +253,12 @@ ngx_int_t ngx_http_weir_auth_handler(ngx_http_request_t *r)
         return ngx_http_weir_auth_pass(r);
     if (conf->log)
         ngx_http_weir_log(r, conf->log, &query, &result, 0);
-    if (conf->auth_status)
+    if (ngx_http_weir_challenge(r, &result) != NGX_OK)
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    if (conf->auth_status && result.status != NGX_HTTP_UNAUTHORIZED) { /* the proxy passes 401 on */
+        if (ngx_http_weir_push_number(r, "X-Weir-Status", result.status) != NGX_OK)
+            return NGX_HTTP_INTERNAL_SERVER_ERROR;
         result.status = (int)conf->auth_status;
+    }
     return ngx_http_weir_deny_plain(r, &result);
 }

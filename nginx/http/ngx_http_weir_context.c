@@ -125,7 +125,7 @@ ngx_http_weir_ctx_t *ngx_http_weir_keep(ngx_http_request_t *r, const weir_result
         ngx_http_weir_make(r, rule_len + key_len + headers_len, result->decision.verdict == WEIR_DELAY);
     if (ctx == NULL)
         return NULL;
-    ctx->limit = result->decision.limit;
+    ctx->limit = result->decision.verdict == WEIR_BLOCKED ? -1 : result->decision.limit; /* as in the headers */
     ctx->remaining = result->decision.remaining;
     ctx->retry_after_ns = result->decision.retry_after_ns;
     ctx->verdict = (uint8_t)result->decision.verdict;

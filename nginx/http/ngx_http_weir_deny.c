@@ -1,6 +1,7 @@
 /* Replies to denied requests, and sending of replies in general. */
 #include "ngx_http_weir.h"
 
+#include "engine/response.h"
 #include "services/rls/rls.h"
 
 #define BODY_MAX 16384
@@ -76,7 +77,7 @@ static ngx_int_t ngx_http_weir_grpc_message(ngx_http_request_t *r, const u_char 
     return NGX_OK;
 }
 
-static ngx_int_t ngx_http_weir_push_number(ngx_http_request_t *r, const char *name, int64_t number)
+ngx_int_t ngx_http_weir_push_number(ngx_http_request_t *r, const char *name, int64_t number)
 {
     u_char *text = ngx_pnalloc(r->pool, NGX_INT64_LEN + 1);
     if (text == NULL)
@@ -112,18 +113,17 @@ ngx_int_t ngx_http_weir_grpc_send(ngx_http_request_t *r, const char *type)
 
 static ngx_int_t ngx_http_weir_grpc_denied(ngx_http_request_t *r, const weir_result *result)
 {
-    u_char text[96], *at;
-    int64_t seconds = ngx_http_weir_seconds(result->decision.retry_after_ns);
-    ngx_uint_t shed = result->decided_by.reason == WEIR_BY_SHED; /* its code corresponds to 503 instead of 429 */
-    if (!shed && result->message.len)
-        return ngx_http_weir_grpc_status(r, WEIR__GRPC_RESOURCE_EXHAUSTED, result->message.data, result->message.len);
-    if (shed || seconds)
-        at = ngx_snprintf(text, sizeof(text), "%s. Please retry after %L second%s.",
-                          shed ? "The service is busy" : "Too many requests", seconds, seconds == 1 ? "" : "s");
-    else
-        at = ngx_snprintf(text, sizeof(text), "Requests of this kind are not allowed.");
-    return ngx_http_weir_grpc_status(r, shed ? WEIR__GRPC_UNAVAILABLE : WEIR__GRPC_RESOURCE_EXHAUSTED, text,
-                                     (size_t)(at - text));
+    static const ngx_uint_t codes[] = {[WEIR__DENIED_BY_LIMIT] = WEIR__GRPC_RESOURCE_EXHAUSTED,
+                                       [WEIR__DENIED_BY_BLOCK] = WEIR__GRPC_PERMISSION_DENIED,
+                                       [WEIR__DENIED_MISSING] = WEIR__GRPC_INVALID_ARGUMENT,
+                                       [WEIR__DENIED_FAILURE] = WEIR__GRPC_UNAVAILABLE,
+                                       [WEIR__DENIED_SHED] = WEIR__GRPC_UNAVAILABLE};
+    char text[WEIR__MESSAGE_ROOM];
+    ngx_uint_t code = codes[weir__denial_kind_of(result->decided_by.reason, result->decided_by.decision.verdict)];
+    weir_text message = weir__result_message(result, text);
+    if (result->missing[0] && result->status == NGX_HTTP_UNAUTHORIZED)
+        code = WEIR__GRPC_UNAUTHENTICATED;
+    return ngx_http_weir_grpc_status(r, code, message.data, message.len);
 }
 
 static ngx_int_t ngx_http_weir_deny_grpc(ngx_http_request_t *r, const weir_result *result, const char *type)
@@ -189,6 +189,12 @@ ngx_int_t ngx_http_weir_deny_plain(ngx_http_request_t *r, const weir_result *res
     return ngx_http_weir_send(r, body, len, type);
 }
 
+ngx_int_t ngx_http_weir_challenge(ngx_http_request_t *r, const weir_result *result)
+{
+    const char *challenge = weir_result_challenge(result);
+    return challenge ? ngx_http_weir_push_text(r, "WWW-Authenticate", challenge) : NGX_OK;
+}
+
 /* True if the client waits for 100 Continue before it sends its body. */
 static ngx_uint_t ngx_http_weir_holds_body(ngx_http_request_t *r)
 {
@@ -200,6 +206,8 @@ ngx_int_t ngx_http_weir_deny(ngx_http_request_t *r, const weir_result *result)
 {
     const char *grpc = ngx_http_weir_grpc_type(r);
     r->err_status = 0; /* clears the error that led here */
+    if (grpc == NULL && ngx_http_weir_challenge(r, result) != NGX_OK)
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
     if (grpc == NULL && ngx_http_weir_has_page(r, result->status))
         return result->status;
     /* No 100 Continue: the body is not needed. The client may send it anyway, so the connection is closed. */

@@ -14,9 +14,12 @@
 #include <openssl/hmac.h>
 #include <weir/load.h>
 
-#define LINE_MAX_BYTES    8192
+#define LINE_MAX_BYTES    12288
 #define VALUE_MAX_BYTES   2048 /* of a key or a client, escaped */
 #define PATH_SHOWN        512
+#define ID_SHOWN          64 /* of a request's id, as weir why shows it */
+#define TIER_SHOWN        32
+#define END_BYTES         128 /* reserved for the members after the list of rules */
 #define LOG_LIMIT_SECONDS 60
 #define END_MS            1000 /* for the last lines of a worker that exits */
 #define VALUE_BYTES       256 /* reserved for each value that follows: a long one cannot displace status and decision */
@@ -211,6 +214,54 @@ static u_char *ngx_http_weir_log_key(u_char *at, u_char *last, const char *name,
     return ngx_slprintf(at, last, "\"~%016xL\"", hash);
 }
 
+/* Adds limit, window, capacity and units in use, as far as the outcome has them. */
+static u_char *ngx_http_weir_log_limit(u_char *at, u_char *last, const weir_outcome *outcome)
+{
+    const weir_decision *decision = &outcome->decision;
+    if (outcome->quota >= 0)
+        at = ngx_slprintf(at, last, ",\"limit\":%L,\"window\":%L", outcome->effective_limit,
+                          outcome->window_ns / WEIR_SECOND);
+    if (outcome->quota >= 0 && decision->limit >= 0)
+        at = ngx_slprintf(at, last, ",\"capacity\":%L,\"used\":%L", decision->limit,
+                          decision->limit - decision->remaining);
+    return ngx_slprintf(at, last, ",\"cost\":%L", outcome->cost);
+}
+
+/* Adds the other rules that matched, each with its state, as far as there is room. */
+static u_char *ngx_http_weir_log_others(u_char *at, u_char *last, const weir_query *query, const weir_result *result)
+{
+    const char *before = "";
+    at = ngx_slprintf(at, last, ",\"others\":[");
+    for (size_t i = 0; query->outcomes && i < result->outcomes; i++) {
+        const weir_outcome *one = &query->outcomes[i];
+        u_char entry[WEIR__JSON_STRING_MAX(WEIR_NAME_MAX) + 160], *end = entry, *bound = entry + sizeof(entry);
+        /* Those that were not evaluated any more have no limit. */
+        if ((one->shadow == result->decided_by.shadow && ngx_strcmp(one->rule, result->decided_by.rule) == 0) ||
+            (one->reason == WEIR_BY_LIMIT && one->decision.limit < 0))
+            continue;
+        end = ngx_slprintf(end, bound, "%s{\"rule\":", before);
+        end = ngx_http_weir_json_string(end, bound, one->rule, ngx_strlen(one->rule));
+        end = ngx_slprintf(end, bound, ",\"shadow\":%s,\"passed\":%s,\"limit\":%L,\"remaining\":%L}",
+                           one->shadow ? "true" : "false", weir_passes(&one->decision) ? "true" : "false",
+                           one->decision.limit, one->decision.remaining);
+        if (last - at < end - entry + END_BYTES)
+            break;
+        at = ngx_cpymem(at, entry, (size_t)(end - entry));
+        before = ",";
+    }
+    return ngx_slprintf(at, last, "]");
+}
+
+/* Adds the request's id, if it has one: that of weir why. */
+static u_char *ngx_http_weir_log_id(u_char *at, u_char *last, const weir_query *query)
+{
+    static const weir_text named = {"request_id", 10}, header = {"x-request-id", 12};
+    weir_text id = {NULL, 0};
+    if (!query->lookup(query->lookup_context, WEIR_ATTR_NAMED, named, &id) || id.len == 0)
+        (void)query->lookup(query->lookup_context, WEIR_ATTR_HEADER, header, &id);
+    return id.len ? ngx_http_weir_log_text(at, last, "request_id", id.data, id.len, ID_SHOWN) : at;
+}
+
 void ngx_http_weir_log(ngx_http_request_t *r, ngx_http_weir_log_t *log, const weir_query *query,
                        const weir_result *result, ngx_uint_t dry_run)
 {
@@ -228,9 +279,17 @@ void ngx_http_weir_log(ngx_http_request_t *r, ngx_http_weir_log_t *log, const we
     at = ngx_http_weir_log_text(at, last, "method", r->method_name.data, r->method_name.len, 32);
     at = ngx_http_weir_log_text(at, last, "path", r->uri.data, r->uri.len, PATH_SHOWN);
     at = ngx_slprintf(at, last, ",\"status\":%d", result->status);
+    at = ngx_slprintf(at, last, ",\"reason\":\"%s\"", weir_outcome_reason(&result->decided_by));
     if (result->decided_by.reason == WEIR_BY_SHED)
-        at = ngx_slprintf(at, last, ",\"reason\":\"shed\",\"priority\":\"%s\"",
-                          weir_load_class_name((int)result->priority));
+        at = ngx_slprintf(at, last, ",\"priority\":\"%s\"", weir_load_class_name((int)result->priority));
+    at = ngx_http_weir_log_limit(at, last, &result->decided_by);
+    if (result->tier.len)
+        at = ngx_http_weir_log_text(at, last, "tier", result->tier.data, result->tier.len, TIER_SHOWN);
+    if (result->missing[0])
+        at =
+            ngx_http_weir_log_text(at, last, "missing", result->missing, ngx_strlen(result->missing), WEIR_MISSING_MAX);
+    at = ngx_http_weir_log_id(at, last, query);
+    at = ngx_http_weir_log_others(at, last, query, result);
     if (result->decision.retry_after_ns >= 0)
         at = ngx_slprintf(at, last, ",\"retry_after\":%L", ngx_http_weir_seconds(result->decision.retry_after_ns));
     if (dry_run)

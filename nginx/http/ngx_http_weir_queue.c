@@ -45,6 +45,7 @@ static ngx_http_weir_deferred_t *ngx_http_weir_keep_denial(ngx_http_request_t *r
         texts[i]->data = to;
         to = next;
     }
+    kept->result.tier = kept->result.deferral.tier;
     return kept;
 }
 

@@ -272,21 +272,23 @@ static void ngx_stream_weir_reply_decision(struct weir__resp_out *out, const wei
 {
     const weir_decision *decision = &result->decision;
     const char *word = !weir_passes(decision) ? "deny" : decision->verdict == WEIR_DELAY ? "delay" : "allow";
-    ngx_uint_t shed = result->decided_by.reason == WEIR_BY_SHED && !weir_passes(decision);
-    weir__resp_map(out, 8 + (*lease != '\0') + shed);
+    ngx_uint_t denied = !weir_passes(decision), blocked = decision->verdict == WEIR_BLOCKED;
+    weir__resp_map(out, 8 + (*lease != '\0') + denied + (result->missing[0] != '\0'));
     weir__resp_named_text(out, "decision", word);
     weir__resp_named_text(out, "rule", result->decided_by.rule);
     weir__resp_bulk(out, "key", 3);
     weir__resp_bulk(out, result->decided_by.key, result->decided_by.key_len);
-    weir__resp_named_number(out, "limit", decision->limit);
-    weir__resp_named_number(out, "remaining", decision->remaining);
+    weir__resp_named_number(out, "limit", blocked ? -1 : decision->limit);
+    weir__resp_named_number(out, "remaining", blocked ? -1 : decision->remaining);
     weir__resp_named_number(out, "reset_ms", ngx_stream_weir_ms(decision->reset_after_ns));
     weir__resp_named_number(out, "retry_after_ms", ngx_stream_weir_ms(decision->retry_after_ns));
     weir__resp_named_number(out, "delay_ms", ngx_stream_weir_ms(decision->delay_ns));
     if (*lease)
         weir__resp_named_text(out, "lease", lease);
-    if (shed)
-        weir__resp_named_text(out, "reason", "shed");
+    if (denied)
+        weir__resp_named_text(out, "reason", weir_outcome_reason(&result->decided_by));
+    if (result->missing[0])
+        weir__resp_named_text(out, "missing", result->missing);
 }
 
 void ngx_stream_weir_check(ngx_stream_weir_call_t *call)

@@ -20,39 +20,35 @@ static bool is_in_flight(const weir_outcome *outcome)
     return outcome->reason == WEIR_BY_LIMIT && outcome->decision.reset_after_ns < 0;
 }
 
-/* The name of a reason in JSON, and its text. */
-struct reason_text {
-    const char *name, *text;
-};
-
-static struct reason_text reason_of(const weir_outcome *outcome)
+/* The text of a reason. */
+static const char *reason_text(const weir_outcome *outcome)
 {
-    static const struct reason_text reasons[] = {
-        [WEIR_BY_NOTHING] = {"no_rule", "no rule matches"},
-        [WEIR_BY_ALLOW_LIST] = {"allow_list", "on the allow list"},
-        [WEIR_BY_BLOCK_LIST] = {"block_list", "on the block list"},
-        [WEIR_BY_BAN] = {"ban", "the limit is 0"},
-        [WEIR_BY_UNLIMITED] = {"unlimited", "unlimited"},
-        [WEIR_BY_MISSING_KEY] = {"missing_key", "the request lacks an attribute of the key"},
-        [WEIR_BY_FAILURE] = {"store_failure", "the counter could not be reached; on_store_failure decided"},
-        [WEIR_BY_SHED] = {"shed", "shed: the host is busy with more important requests"},
+    static const char *const reasons[] = {
+        [WEIR_BY_NOTHING] = "no rule matches",
+        [WEIR_BY_ALLOW_LIST] = "on the allow list",
+        [WEIR_BY_BLOCK_LIST] = "on the block list",
+        [WEIR_BY_BAN] = "the limit is 0",
+        [WEIR_BY_UNLIMITED] = "unlimited",
+        [WEIR_BY_MISSING_KEY] = "the request lacks an attribute of the key",
+        [WEIR_BY_FAILURE] = "the counter could not be reached; on_store_failure decided",
+        [WEIR_BY_SHED] = "shed: the host is busy with more important requests",
     };
-    static const struct reason_text by_limit[] = {
-        [WEIR_ALLOW] = {"limit", "within the limit"},
-        [WEIR_DELAY] = {"limit", "it has to wait"},
-        [WEIR_DENY] = {"limit", "over the limit"},
-        [WEIR_NEVER_FITS] = {"never_fits", "it costs more than the limit can ever hold"},
-        [WEIR_BLOCKED] = {"blocked", "an operator blocked the key"},
+    static const char *const by_limit[] = {
+        [WEIR_ALLOW] = "within the limit",
+        [WEIR_DELAY] = "it has to wait",
+        [WEIR_DENY] = "over the limit",
+        [WEIR_NEVER_FITS] = "it costs more than the limit can ever hold",
+        [WEIR_BLOCKED] = "an operator blocked the key",
     };
     const weir_decision *decision = &outcome->decision;
     if (outcome->reason == WEIR_BY_SHED && decision->limit >= 0)
-        return (struct reason_text){"shed", "shed: the rest of the limit is for critical requests"};
+        return "shed: the rest of the limit is for critical requests";
     if (outcome->reason != WEIR_BY_LIMIT)
         return reasons[outcome->reason];
     if (decision->verdict == WEIR_DENY && is_in_flight(outcome))
-        return (struct reason_text){"limit", "as many requests are in flight as the limit allows"};
+        return "as many requests are in flight as the limit allows";
     if (decision->verdict == WEIR_ALLOW && decision->flags & WEIR_OVER_SOFT)
-        return (struct reason_text){"soft", "over the limit, within its soft margin"};
+        return "over the limit, within its soft margin";
     return by_limit[decision->verdict];
 }
 
@@ -96,7 +92,8 @@ static const char *time_text(int64_t wall_ns, char buffer[WEIR__TIME_TEXT])
 /* True if a counter decided: only then `remaining` has a meaning. */
 static bool has_counter(const weir_outcome *outcome)
 {
-    return outcome->reason == WEIR_BY_LIMIT || (outcome->reason == WEIR_BY_SHED && outcome->decision.limit >= 0);
+    return (outcome->reason == WEIR_BY_LIMIT && outcome->decision.verdict != WEIR_BLOCKED) ||
+           (outcome->reason == WEIR_BY_SHED && outcome->decision.limit >= 0);
 }
 
 /* on_missing_key: skip */
@@ -112,11 +109,13 @@ static void print_decision(const weir_outcome *outcome, const weir_decision *d)
     fputs(verdict_name(d->verdict), stdout);
     if (d->verdict == WEIR_DELAY)
         printf(" by %s s", weir__wait_text(d->delay_ns, text));
-    if (!has_counter(outcome))
-        return;
-    printf(", %" PRId64 " of %" PRId64 " left", d->remaining, d->limit);
-    if (!weir_passes(d) && d->retry_after_ns >= 0)
+    bool counted = has_counter(outcome);
+    if (counted)
+        printf(", %" PRId64 " of %" PRId64 " left", d->remaining, d->limit);
+    if ((counted || d->verdict == WEIR_BLOCKED) && !weir_passes(d) && d->retry_after_ns >= 0)
         printf(", retry in %s s", weir__wait_text(d->retry_after_ns, text));
+    if (!counted)
+        return;
     if (d->reset_after_ns > 0)
         printf(", all back in %s s", weir__wait_text(d->reset_after_ns, text));
 }
@@ -167,7 +166,7 @@ static void print_outcome(const weir_outcome *outcome, const char *descriptor)
         print_decision(outcome, &outcome->decision);
     putchar('\n');
     print_label("why");
-    fputs(reason_of(outcome).text, stdout);
+    fputs(reason_text(outcome), stdout);
     if (outcome->reason == WEIR_BY_FAILURE)
         printf(" (%s)", weir_strerror(outcome->error));
     putchar('\n');
@@ -267,6 +266,9 @@ static void print_client(const struct weir__check *check)
         printf("\nthe client sees\n  HTTP/1.1 %d%s%s\n", reply->status, *phrase ? " " : "", phrase);
     }
     weir_result_headers(reply, check->outcomes, print_header, &title);
+    const char *challenge = check->domain ? NULL : weir_result_challenge(reply);
+    if (challenge)
+        printf("  WWW-Authenticate: %s\n", challenge);
     if (*title)
         putchar('\n');
     if (passes || check->domain)
@@ -287,8 +289,10 @@ void weir__check_print(const struct weir__check *check)
     fputs("\ndecision: ", stdout);
     print_decision(&reply->decided_by, &reply->decision);
     bool skipped = is_skipped(&reply->decided_by), named = reply->decided_by.rule[0] && !skipped;
-    weir__print_line(stdout, " (%s%s%s)", skipped ? "no rule applies" : reason_of(&reply->decided_by).text,
+    weir__print_line(stdout, " (%s%s%s)", skipped ? "no rule applies" : reason_text(&reply->decided_by),
                      named ? ", " : "", named ? reply->decided_by.rule : "");
+    if (reply->missing[0])
+        weir__print_line(stdout, "it lacks the %s", reply->missing);
     if (reply->shadow_denied)
         fputs("a shadow rule would have denied it\n", stdout);
     print_client(check);
@@ -301,7 +305,7 @@ static json_t *decision_json(const weir_outcome *outcome, const weir_decision *d
 {
     bool counted = has_counter(outcome), known = counted || outcome->reason == WEIR_BY_BAN;
     return json_pack("{s:s, s:s, s:o, s:o, s:o?, s:o?, s:o, s:o, s:o}", "decision", verdict_name(d->verdict), "reason",
-                     reason_of(outcome).name, "rule", weir__json_of_text(outcome->rule[0] ? outcome->rule : NULL),
+                     weir_outcome_reason(outcome), "rule", weir__json_of_text(outcome->rule[0] ? outcome->rule : NULL),
                      "key", weir__json_of_text(outcome->key[0] ? outcome->key : NULL), "limit",
                      known ? json_integer(d->limit) : NULL, "remaining", known ? json_integer(d->remaining) : NULL,
                      "reset_s", weir__json_of_seconds(counted ? d->reset_after_ns : -1), "retry_after_s",
@@ -348,6 +352,8 @@ json_t *weir__check_json(const struct weir__check *check)
         json_array_append_new(rules,
                               outcome_json(&check->outcomes[i], check->domain ? check->given->arguments[i] : NULL));
     weir_result_headers(reply, check->outcomes, add_header, headers);
+    if (weir_result_challenge(reply))
+        json_object_set_new(headers, "WWW-Authenticate", json_string(weir_result_challenge(reply)));
     json_t *all = decision_json(&reply->decided_by, &reply->decision);
     json_object_update_new(all, json_pack("{s:s, s:b, s:o, s:o?, s:o}", "at", time_text(reply->now.wall_ns, text),
                                           "shadow_denied", reply->shadow_denied, "rules", rules, "status",
@@ -357,6 +363,8 @@ json_t *weir__check_json(const struct weir__check *check)
         const char *type = NULL;
         size_t len = weir_result_body(reply, check->accepts_problem, body, sizeof body, &type);
         body[len < sizeof body ? len : sizeof body - 1] = '\0';
+        if (reply->missing[0])
+            json_object_set_new(all, "missing", weir__json_of_text(reply->missing));
         json_object_set_new(all, "content_type", weir__json_of_text(len ? type : NULL));
         json_object_set_new(all, "body", weir__json_of_text(len ? body : ""));
     }

@@ -134,6 +134,22 @@ int weir__cmd_queue_get(struct weir__given *given)
     return weir__call_end(given, &call, good, print_one);
 }
 
+json_t *weir__deferred_find(const char *file, const char *ticket)
+{
+    struct weir__given_option option = {.name = WEIR__TEXT("file"), .value = file};
+    struct weir__given given = {.command = "queue get", .options = &option, .option_count = 1};
+    struct weir__service_call call = {0};
+    int code;
+    given.service = weir__service_open(&given, &code);
+    if (!given.service)
+        return NULL;
+    bool found = weir__send(&given, &call, weir__path("/v1/queue/%", ticket)) && call.status == 200;
+    json_t *item = found ? json_incref(call.json) : NULL;
+    weir__call_free(&call);
+    weir__service_close(given.service);
+    return item;
+}
+
 /* ---- cancel and requeue ---- */
 
 struct changing {

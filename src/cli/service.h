@@ -65,6 +65,9 @@ json_t *weir__call_items(const struct weir__given *given, const struct weir__ser
 /* All pages of a list; NULL after an error was printed. */
 json_t *weir__list_all(const struct weir__given *given, const char *path);
 
+/* The deferred request of a ticket in the queue of a weir.yaml; NULL: it has none (queue.c). */
+json_t *weir__deferred_find(const char *file, const char *ticket);
+
 /* ---- Output (reply.c) ---- */
 
 /* Members of an object as text; "" if there is none. `buffer` has 32 bytes. */

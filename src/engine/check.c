@@ -2,6 +2,7 @@
 #include "engine/denial_recorder.h"
 #include "engine/fast_result.h"
 #include "engine/permits.h"
+#include "engine/response.h"
 
 #include <stdlib.h>
 
@@ -224,10 +225,9 @@ static __attribute__((noinline)) bool decide_by_network(const weir_rules *rules,
     result->headers = rules->response.headers;
     if (block) {
         size_t used = 0;
-        result->status = rules->response.status;
-        result->body = rules->response.body;
-        result->message = report_text(query, &used, rules->response.message);
-        result->body_text = report_text(query, &used, rules->response.body_text);
+        result->status = rules->response.blocked.status;
+        result->body = rules->response.body == WEIR_BODY_TEXT ? WEIR_BODY_AUTO : rules->response.body;
+        result->message = report_text(query, &used, rules->response.blocked.message);
     }
     return true;
 }
@@ -238,6 +238,21 @@ static void fill_outcomes(const struct weir__request_ctx *ctx, const weir_query 
         weir__eval_outcome(&ctx->evals[i], &query->outcomes[result->outcomes++]);
 }
 
+/* The message of the rule for a denial of this kind; empty: none. */
+static weir_text message_of(const struct weir__response *response, const struct weir__rule_eval *by)
+{
+    switch (weir__denial_kind_of(by->reason, by->decision.verdict)) {
+    case WEIR__DENIED_BY_LIMIT:
+        return response->message;
+    case WEIR__DENIED_BY_BLOCK:
+        return by->reason == WEIR_BY_BAN && response->own_message ? response->message : response->blocked.message;
+    case WEIR__DENIED_MISSING:
+        return response->missing.message;
+    default:
+        return (weir_text){NULL, 0};
+    }
+}
+
 /* Copies the rule's texts for the client: the ruleset may be freed before the caller reads them. */
 static void report_texts(const struct weir__request_ctx *ctx, const struct weir__rule_eval *by, const weir_query *query,
                          weir_result *result)
@@ -245,17 +260,20 @@ static void report_texts(const struct weir__request_ctx *ctx, const struct weir_
     size_t used = 0;
     if (!by->rule)
         return;
-    if (result->on_limit == WEIR_ON_LIMIT_QUEUE) {
+    if (by->quota)
+        result->tier = report_text(query, &used, by->quota->tier);
+    if (result->on_limit == WEIR_ON_LIMIT_QUEUE && by->quota) {
         weir_deferral *deferral = &result->deferral;
-        deferral->tier = report_text(query, &used, by->quota->tier);
+        deferral->tier = result->tier;
         if (deferral->tier.len == by->quota->tier.len && query->text &&
             weir__others_write(ctx, by, query->text + used, query->text_size - used, &deferral->others)) {
             used += deferral->others.len;
             deferral->key = report_text(query, &used, (weir_text){by->key, by->key_len});
         }
     }
-    result->message = report_text(query, &used, by->rule->response.message);
-    result->body_text = report_text(query, &used, by->rule->response.body_text);
+    result->message = report_text(query, &used, message_of(&by->rule->response, by));
+    if (result->body == WEIR_BODY_TEXT)
+        result->body_text = report_text(query, &used, by->rule->response.body_text);
 }
 
 static void report(const struct weir__request_ctx *ctx, const struct weir__rule_eval *by, const weir_query *query,
@@ -265,7 +283,7 @@ static void report(const struct weir__request_ctx *ctx, const struct weir__rule_
     fill_outcomes(ctx, query, result);
     if (weir__denial_recorded(ctx, result))
         weir__denial_record(ctx, by, values_of(ctx, query));
-    if (by && weir__eval_denies(by) && by->reason != WEIR_BY_SHED)
+    if (by && weir__eval_denies(by))
         report_texts(ctx, by, query, result);
 }
 

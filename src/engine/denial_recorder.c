@@ -98,6 +98,11 @@ static __attribute__((noinline)) void add_entry(struct denied *denied, const str
         weir__denial_put(&entry, WEIR__DENIAL_CLIENT, denied->client.data, denied->client.len, WEIR__ADDRESS_TEXT);
     weir__denial_put(&entry, WEIR__DENIAL_REQUEST, denied->id.data, denied->id.len, REQUEST_SHOWN);
     weir__denial_put(&entry, WEIR__DENIAL_PATH, path.data, path.len, PATH_SHOWN);
+    if (eval->reason == WEIR_BY_MISSING_KEY && denied->values) {
+        char missing[WEIR_MISSING_MAX + 1];
+        weir__rule_missing(eval->rule, denied->values, missing);
+        weir__denial_put(&entry, WEIR__DENIAL_MISSING, missing, strlen(missing), WEIR_MISSING_MAX);
+    }
     put_others(denied->ctx, eval, &entry);
     weir__denial_add(&recorder->ring, &entry);
 }

@@ -174,6 +174,8 @@ static inline bool weir__eval_enforced(const struct weir__rule_eval *eval)
 
 /* Fills in the public outcome of an eval. */
 void weir__eval_outcome(const struct weir__rule_eval *eval, weir_outcome *outcome);
+/* Describes what a request lacked for a rule (WEIR_BY_MISSING_KEY). True if it is a credential. */
+bool weir__rule_missing(const struct weir__rule *rule, struct weir__values *values, char text[WEIR_MISSING_MAX + 1]);
 /* Fills in the public result, from the reported eval (NULL: no rule matched) and all others. */
 void weir__request_result(const struct weir__request_ctx *ctx, const struct weir__rule_eval *by, weir_result *result);
 

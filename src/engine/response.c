@@ -5,6 +5,8 @@
  * Headers are written for every limited request: one after the other into one buffer with room for the longest of each,
  * so that no length needs a check.
  */
+#include "engine/response.h"
+#include "base/duration.h"
 #include "base/json_writer.h"
 #include "base/number.h"
 #include "base/text.h"
@@ -20,6 +22,11 @@ static int64_t retry_seconds(const weir_result *result)
 {
     int64_t wait = result->decision.retry_after_ns;
     return wait < 0 ? 0 : at_least(weir__seconds_up(wait), 1);
+}
+
+static enum weir__denial_kind kind_of(const weir_result *result)
+{
+    return weir__denial_kind_of(result->decided_by.reason, result->decided_by.decision.verdict);
 }
 
 /* ---- Headers ---- */
@@ -55,7 +62,8 @@ static char *put_name(char *to, const char *name)
 
 static bool counts(const weir_outcome *outcome)
 {
-    bool counted = outcome->reason == WEIR_BY_LIMIT ||
+    /* What a blocked key has left means nothing. */
+    bool counted = (outcome->reason == WEIR_BY_LIMIT && outcome->decision.verdict != WEIR_BLOCKED) ||
                    (outcome->reason == WEIR_BY_SHED && outcome->decision.limit >= 0); /* for the sake of a reserve */
     return counted && !outcome->shadow;
 }
@@ -208,20 +216,49 @@ static void add_json(struct body_writer *to, weir_text text)
     to->at[to->len] = 0;
 }
 
+/* The end of a block, in UTC and whole seconds; empty: it has none, or nothing is blocked. */
+static weir_text end_of_block(const weir_result *result, char text[WEIR__TIME_TEXT])
+{
+    int64_t wait = result->decided_by.decision.retry_after_ns, end;
+    if (kind_of(result) != WEIR__DENIED_BY_BLOCK || wait < 0 || __builtin_add_overflow(result->now.wall_ns, wait, &end))
+        return (weir_text){NULL, 0};
+    weir__time_text(weir__seconds_up(end) * 1000, text);
+    size_t len = strcspn(text, ".");
+    memcpy(text + len, "Z", sizeof "Z");
+    return (weir_text){text, len + 1};
+}
+
 /* The rule's own message, or one for the reason, which is written into `buffer`. */
-static weir_text message_of(const weir_result *result, char *buffer, size_t size)
+static weir_text message_of(const weir_result *result, weir_text until, char *buffer, size_t size)
 {
     int64_t wait = retry_seconds(result);
+    struct body_writer to = {buffer, 0, size};
+    enum weir__denial_kind kind = kind_of(result);
     if (result->message.len)
         return result->message;
-    if (result->decision.verdict == WEIR_NEVER_FITS && result->decided_by.reason == WEIR_BY_LIMIT)
+    if (result->decision.verdict == WEIR_NEVER_FITS && kind == WEIR__DENIED_BY_LIMIT)
         return weir__text_of("This request costs more than the limit allows at once; it can never pass.");
-    if (result->decided_by.reason == WEIR_BY_MISSING_KEY)
+    if (kind == WEIR__DENIED_FAILURE)
+        return weir__text_of("The limit of this request cannot be checked now. Please retry later.");
+    if (kind == WEIR__DENIED_BY_BLOCK && result->decided_by.reason != WEIR_BY_BAN && !until.len)
+        return weir__text_of("Access is blocked.");
+    if (until.len) {
+        ADD(&to, "Access is blocked until ");
+        add_bytes(&to, until.data, until.len);
+        ADD(&to, ".");
+        return (weir_text){buffer, to.len};
+    }
+    if (kind == WEIR__DENIED_MISSING && !result->missing[0])
         return weir__text_of("The request lacks a header or something else that is needed here.");
+    if (kind == WEIR__DENIED_MISSING) {
+        ADD(&to, "The request lacks the ");
+        add_bytes(&to, result->missing, strlen(result->missing));
+        ADD(&to, ".");
+        return (weir_text){buffer, to.len};
+    }
     if (!wait)
         return weir__text_of("Requests of this kind are not allowed.");
-    struct body_writer to = {buffer, 0, size};
-    if (result->decided_by.reason == WEIR_BY_SHED)
+    if (kind == WEIR__DENIED_SHED)
         ADD(&to, "The service is busy with more important requests. Please retry after ");
     else
         ADD(&to, "Too many requests. Please retry after ");
@@ -233,18 +270,43 @@ static weir_text message_of(const weir_result *result, char *buffer, size_t size
     return (weir_text){buffer, to.len};
 }
 
-static void add_plain_json(struct body_writer *to, const weir_result *result, weir_text message)
+weir_text weir__result_message(const weir_result *result, char text[WEIR__MESSAGE_ROOM])
 {
-    if (result->decided_by.reason == WEIR_BY_SHED)
-        ADD(to, "{\"error\":\"overloaded\",\"message\":");
-    else
-        ADD(to, "{\"error\":\"rate_limit_exceeded\",\"message\":");
+    char end_text[WEIR__TIME_TEXT];
+    return message_of(result, end_of_block(result, end_text), text, WEIR__MESSAGE_ROOM);
+}
+
+/* Members that only some kinds of denials have. */
+static void add_details(struct body_writer *to, const weir_result *result, weir_text until)
+{
+    if (until.len) {
+        ADD(to, ",\"until\":");
+        add_json(to, until);
+    }
+    if (result->missing[0]) {
+        ADD(to, ",\"missing\":");
+        add_json(to, weir__text_of(result->missing));
+    }
+}
+
+static void add_plain_json(struct body_writer *to, const weir_result *result, weir_text message, weir_text until)
+{
+    static const char *const errors[] = {[WEIR__DENIED_BY_LIMIT] = "rate_limit_exceeded",
+                                         [WEIR__DENIED_BY_BLOCK] = "blocked",
+                                         [WEIR__DENIED_MISSING] = "missing_attribute",
+                                         [WEIR__DENIED_FAILURE] = "unavailable",
+                                         [WEIR__DENIED_SHED] = "overloaded"};
+    const char *error = errors[kind_of(result)];
+    ADD(to, "{\"error\":\"");
+    add_bytes(to, error, strlen(error));
+    ADD(to, "\",\"message\":");
     add_json(to, message);
     if (result->decided_by.rule[0]) {
         ADD(to, ",\"rule\":");
         add_json(to, weir__text_of(result->decided_by.rule));
     }
-    if (result->decided_by.reason == WEIR_BY_LIMIT) {
+    add_details(to, result, until);
+    if (kind_of(result) == WEIR__DENIED_BY_LIMIT) {
         ADD(to, ",\"limit\":");
         add_number(to, result->decision.limit);
         ADD(to, ",\"remaining\":");
@@ -257,19 +319,26 @@ static void add_plain_json(struct body_writer *to, const weir_result *result, we
     ADD(to, "}\n");
 }
 
-static void add_problem(struct body_writer *to, const weir_result *result, weir_text message)
+#define IANA_PROBLEM "https://iana.org/assignments/http-problem-types#"
+#define REDUCED      IANA_PROBLEM "temporary-reduced-capacity\",\"title\":\"Temporary reduced capacity"
+
+static void add_problem(struct body_writer *to, const weir_result *result, weir_text message, weir_text until)
 {
-    bool shed = result->decided_by.reason == WEIR_BY_SHED;
-    if (shed)
-        ADD(to, "{\"type\":\"https://iana.org/assignments/http-problem-types#temporary-reduced-capacity\","
-                "\"title\":\"Temporary reduced capacity\",\"status\":");
-    else
-        ADD(to, "{\"type\":\"https://iana.org/assignments/http-problem-types#quota-exceeded\","
-                "\"title\":\"Quota exceeded\",\"status\":");
+    static const char *const types[] = {
+        [WEIR__DENIED_BY_LIMIT] = IANA_PROBLEM "quota-exceeded\",\"title\":\"Quota exceeded",
+        [WEIR__DENIED_BY_BLOCK] = "urn:problem-type:weir:blocked\",\"title\":\"Blocked",
+        [WEIR__DENIED_MISSING] = "urn:problem-type:weir:missing-attribute\",\"title\":\"Missing attribute",
+        [WEIR__DENIED_FAILURE] = REDUCED,
+        [WEIR__DENIED_SHED] = REDUCED};
+    enum weir__denial_kind kind = kind_of(result);
+    ADD(to, "{\"type\":\"");
+    add_bytes(to, types[kind], strlen(types[kind]));
+    ADD(to, "\",\"status\":");
     add_number(to, result->status);
     ADD(to, ",\"detail\":");
     add_json(to, message);
-    if (shed) { /* no policy was violated */
+    add_details(to, result, until);
+    if (kind != WEIR__DENIED_BY_LIMIT) { /* no policy was violated */
         ADD(to, "}\n");
         return;
     }
@@ -281,7 +350,7 @@ static void add_problem(struct body_writer *to, const weir_result *result, weir_
 
 size_t weir_result_body(const weir_result *result, bool accepts_problem, char *buffer, size_t size, const char **type)
 {
-    char own_text[128];
+    char own_text[WEIR__MESSAGE_ROOM], end_text[WEIR__TIME_TEXT];
     struct body_writer to = {buffer, 0, size};
     if (!size)
         return 0;
@@ -296,12 +365,23 @@ size_t weir_result_body(const weir_result *result, bool accepts_problem, char *b
         *type = "text/plain; charset=utf-8";
         return to.len;
     }
-    weir_text message = message_of(result, own_text, sizeof own_text);
+    weir_text until = end_of_block(result, end_text);
+    weir_text message = message_of(result, until, own_text, sizeof own_text);
     if (result->body == WEIR_BODY_PROBLEM || (result->body == WEIR_BODY_AUTO && accepts_problem)) {
         *type = "application/problem+json";
-        add_problem(&to, result, message);
+        add_problem(&to, result, message, until);
     } else {
-        add_plain_json(&to, result, message);
+        add_plain_json(&to, result, message, until);
     }
     return to.len;
+}
+
+/* Clients that send no credentials in Authorization send them in a header of their own: there is no scheme for that. */
+const char *weir_result_challenge(const weir_result *result)
+{
+    if (result->status != 401 || weir_passes(&result->decision))
+        return NULL;
+    return strncmp(result->missing, "header ", 7) == 0 && strcmp(result->missing, "header authorization") != 0
+               ? "Key"
+               : "Bearer";
 }

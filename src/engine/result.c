@@ -1,7 +1,8 @@
 /* From the evaluated rules to the result for the caller. */
 #include "engine/evaluation.h"
+#include "engine/response.h"
 
-#define SHED_STATUS 503
+#define UNAVAILABLE_STATUS 503 /* of requests that are shed, or whose counter failed */
 
 /* Copies as much of a text as fits, and a zero byte. Returns the length. */
 static size_t show(char *to, size_t size, weir_text text)
@@ -32,6 +33,31 @@ void weir__eval_outcome(const struct weir__rule_eval *eval, weir_outcome *outcom
     show(outcome->rule, sizeof outcome->rule, eval->rule ? eval->rule->name : none);
     outcome->key_len = (uint16_t)show(outcome->key, sizeof outcome->key, (weir_text){eval->key, eval->key_len});
     outcome->key_cut = outcome->key_len < eval->key_len;
+}
+
+const char *weir__reason_name(enum weir_reason reason, enum weir_verdict verdict, bool in_flight)
+{
+    static const char *const names[] = {
+        [WEIR_BY_NOTHING] = "no_rule",       [WEIR_BY_ALLOW_LIST] = "allow_list",
+        [WEIR_BY_BLOCK_LIST] = "block_list", [WEIR_BY_BAN] = "ban",
+        [WEIR_BY_UNLIMITED] = "unlimited",   [WEIR_BY_MISSING_KEY] = "missing_key",
+        [WEIR_BY_FAILURE] = "store_failure", [WEIR_BY_SHED] = "shed",
+    };
+    if (reason != WEIR_BY_LIMIT)
+        return names[reason];
+    return verdict == WEIR_NEVER_FITS          ? "never_fits"
+           : verdict == WEIR_BLOCKED           ? "blocked"
+           : verdict == WEIR_DENY && in_flight ? "concurrency"
+                                               : "limit";
+}
+
+const char *weir_outcome_reason(const weir_outcome *outcome)
+{
+    const weir_decision *decision = &outcome->decision;
+    if (outcome->reason == WEIR_BY_LIMIT && weir_passes(decision) && decision->flags & WEIR_OVER_SOFT)
+        return "soft";
+    /* the counter of requests in flight has no time of recovery */
+    return weir__reason_name(outcome->reason, decision->verdict, decision->reset_after_ns < 0);
 }
 
 uint64_t weir_outcome_id(const weir_outcome *outcome)
@@ -77,18 +103,40 @@ static void fill_deferral(const struct weir__request_ctx *ctx, const struct weir
     to->max_age_ms = rule->queue.max_age_ms;
 }
 
-/* A shed request was not over a limit: it gets neither the status nor the body text of the rule. */
+bool weir__rule_missing(const struct weir__rule *rule, struct weir__values *values, char text[WEIR_MISSING_MAX + 1])
+{
+    int attribute = weir__template_missing(&rule->key, values);
+    return weir__value_missing_text(values, attribute >= 0 ? attribute : rule->tier, text, WEIR_MISSING_MAX + 1);
+}
+
+/* Status and text body of the rule are for requests over its limit. */
 static void fill_denied(const struct weir__request_ctx *ctx, const struct weir__rule_eval *by, weir_result *result)
 {
-    result->status = by->rule->response.status;
+    const struct weir__response *response = &by->rule->response;
+    bool banned = by->reason == WEIR_BY_BAN;
     if (result->on_limit == WEIR_ON_LIMIT_QUEUE) {
         result->on_limit = may_wait(ctx) ? WEIR_ON_LIMIT_QUEUE : WEIR_ON_LIMIT_REJECT;
         fill_deferral(ctx, by, &result->deferral);
     }
-    if (by->reason != WEIR_BY_SHED)
+    enum weir__denial_kind kind = weir__denial_kind_of(by->reason, by->decision.verdict);
+    switch (kind) {
+    case WEIR__DENIED_BY_LIMIT:
+        result->status = response->status;
         return;
-    result->status = SHED_STATUS;
-    result->body = result->body == WEIR_BODY_TEXT ? WEIR_BODY_AUTO : result->body;
+    case WEIR__DENIED_BY_BLOCK:
+        result->status = banned && response->own_status ? response->status : response->blocked.status;
+        break;
+    case WEIR__DENIED_MISSING:
+        result->status = weir__rule_missing(by->rule, &ctx->scratch->values, result->missing) ? 401 : 400;
+        if (response->missing.status)
+            result->status = response->missing.status;
+        break;
+    case WEIR__DENIED_FAILURE:
+    case WEIR__DENIED_SHED:
+        result->status = UNAVAILABLE_STATUS;
+    }
+    if (result->body == WEIR_BODY_TEXT && !(banned && response->own_body))
+        result->body = WEIR_BODY_AUTO;
 }
 
 /*
@@ -121,7 +169,8 @@ void weir__request_result(const struct weir__request_ctx *ctx, const struct weir
     result->matched = ctx->count;
     result->outcomes = 0;
     result->shadow_denied = false;
-    result->message = result->body_text = (weir_text){NULL, 0};
+    result->message = result->body_text = result->tier = (weir_text){NULL, 0};
+    result->missing[0] = 0;
     result->status = 0;
     result->headers = 0;
     result->body = WEIR_BODY_AUTO;
@@ -145,7 +194,7 @@ void weir__request_result(const struct weir__request_ctx *ctx, const struct weir
             fill_denied(ctx, by, result);
     } else if (by) {
         result->headers = WEIR_HEADERS_X_RATELIMIT | WEIR_HEADERS_DRAFT | WEIR_HEADERS_RETRY_AFTER;
-        result->status = passes ? 0 : by->reason == WEIR_BY_SHED ? SHED_STATUS : 429;
+        result->status = passes ? 0 : by->reason == WEIR_BY_SHED ? UNAVAILABLE_STATUS : 429;
     }
     report_longest(ctx, passes, result);
 }

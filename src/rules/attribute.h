@@ -156,6 +156,13 @@ void weir__value_several(struct weir__values *values, int attribute, struct weir
 /* One value, which may be empty; valid until the next call. */
 weir_text weir__several_value(struct weir__several *several, size_t number, bool *cut);
 
+/*
+ * Describes an attribute that a request lacks, or whose value has no entry in a map or no tier, by what the client
+ * sends: "header x-api-key", "header x-api-key with a known value". True if it is a credential: user_id, api_key or the
+ * header Authorization.
+ */
+bool weir__value_missing_text(struct weir__values *values, int attribute, char *text, size_t size);
+
 /* The path; empty: neither it nor the target was given. */
 weir_text weir__value_path(struct weir__values *values);
 

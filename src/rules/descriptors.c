@@ -274,7 +274,7 @@ static void read_rule(struct descriptors_reader *reader, const struct weir__node
     rule->place = node->place;
     rule->tier = -1;
     rule->cost = (struct weir__cost){.fallback = 1, .attribute = -1};
-    rule->response = (struct weir__response){.status = 429, .headers = WEIR__HEADERS_DEFAULT};
+    rule->response = WEIR__RESPONSE_DEFAULT;
     rule->value_to_metric = node->value_to_metric;
     rule->name = rule->base = make_name(builder, node);
     if (!rule->name.data || !read_limit(builder, limit, rule))

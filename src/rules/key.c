@@ -272,6 +272,18 @@ int weir__template_fill(const struct weir__template *tmpl, struct weir__values *
     return fill_pieces(tmpl, values, share, key, NULL);
 }
 
+int weir__template_missing(const struct weir__template *tmpl, struct weir__values *values)
+{
+    weir_text value;
+
+    for (int i = 0; i < tmpl->piece_count; i++) {
+        int attribute = tmpl->pieces[i].attribute;
+        if (attribute >= 0 && !weir__value(values, attribute, &value) && !weir__value_is_several(values, attribute))
+            return attribute;
+    }
+    return -1;
+}
+
 size_t weir__template_keys(const struct weir__template *tmpl, struct weir__values *values)
 {
     struct weir__several several;

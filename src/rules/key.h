@@ -97,6 +97,9 @@ bool weir__template_compile(struct weir__template *tmpl, struct weir__attributes
 int weir__template_fill(const struct weir__template *tmpl, struct weir__values *values, bool share,
                         char key[WEIR__KEY_MAX]);
 
+/* After weir__template_fill returned -1: the first attribute that is missing; -1: none. */
+int weir__template_missing(const struct weir__template *tmpl, struct weir__values *values);
+
 /*
  * After weir__template_fill: the number of keys that WEIR__SEVERAL_VALUE stands for (WEIR__KEYS_MAX + 1 or more: too
  * many), or 0 if it is not in the key.

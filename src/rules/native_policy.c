@@ -118,6 +118,16 @@ static bool read_body(void *context, const struct weir__node *node, const char *
     return weir__fields_read(node, what, WEIR__LIST_OF(fields), response, context);
 }
 
+/* { status: 403, message: "…" } */
+static bool read_other_response(void *context, const struct weir__node *node, const char *what, void *to)
+{
+    static const struct weir__field fields[] = {
+        {"status", WEIR__FIELD_INT, WEIR__IN(struct weir__other_response, status), .min = 400, .max = 599},
+        {"message", WEIR__FIELD_TEXT, WEIR__IN(struct weir__other_response, message), .max = WEIR__RESPONSE_TEXT_MAX},
+    };
+    return weir__fields_read(node, what, WEIR__LIST_OF(fields), to, context);
+}
+
 bool weir__native_response(void *builder, const struct weir__node *node, const char *what, void *to)
 {
     static const struct weir__field fields[] = {
@@ -126,6 +136,8 @@ bool weir__native_response(void *builder, const struct weir__node *node, const c
         {"reset", WEIR__FIELD_READ, WEIR__IN(struct weir__response, headers), .read = read_reset},
         {"body", WEIR__FIELD_READ, .read = read_body},
         {"message", WEIR__FIELD_TEXT, WEIR__IN(struct weir__response, message), .max = WEIR__RESPONSE_TEXT_MAX},
+        {"blocked", WEIR__FIELD_READ, WEIR__IN(struct weir__response, blocked), .read = read_other_response},
+        {"missing", WEIR__FIELD_READ, WEIR__IN(struct weir__response, missing), .read = read_other_response},
     };
     return weir__fields_read(node, what, WEIR__LIST_OF(fields), to, builder);
 }

@@ -83,7 +83,7 @@ static void report_unknown(const struct weir__node *name, const char *what)
 {
     /* Fields of a field of a rule. */
     static const char *const inner[][2] = {{"match", "path,method,host,header,query,network,normalize"},
-                                           {"response", "status,headers,reset,body,message"}};
+                                           {"response", "status,headers,reset,body,message,blocked,missing"}};
     /* What other products call a field. */
     static const char *const elsewhere[][2] = {{"limit", "rate,requests,max,quota"},
                                                {"window", "per,period,interval,duration"},
@@ -428,6 +428,7 @@ void weir__native_rule(struct weir__builder *builder, const struct weir__node *n
     struct rule_reader reader = {.builder = builder, .node = node, .unknown = !check_fields(node, "a rule", false)};
     struct weir__rule *rule = &reader.rule;
     const struct weir__node *name = weir__node_get(node, "name"), *limits = weir__node_get(node, "limits");
+    const struct weir__node *response = weir__node_get(node, "response");
     weir_text text;
 
     if (node->kind != WEIR__MAP)
@@ -441,6 +442,11 @@ void weir__native_rule(struct weir__builder *builder, const struct weir__node *n
     rule->consistency_given = weir__node_get(node, "consistency") != NULL;
     rule->match = weir__native_match(builder, weir__node_get(node, "match"));
     weir__fields_given(node, WEIR__LIST_OF(fields), rule, builder);
+    if (response) {
+        rule->response.own_status = weir__node_get(response, "status") != NULL;
+        rule->response.own_message = weir__node_get(response, "message") != NULL;
+        rule->response.own_body = weir__node_get(response, "body") != NULL;
+    }
     check_policy(&reader);
     weir__native_overload(node, rule);
     read_tier(&reader);

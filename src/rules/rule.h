@@ -92,16 +92,27 @@ enum weir__on_missing { WEIR__MISSING_SKIP, WEIR__MISSING_DENY, WEIR__MISSING_SH
 enum weir__consistency { WEIR__LOCAL, WEIR__EVENTUAL, WEIR__STRICT, WEIR__PER_ALGORITHM };
 enum weir__on_failure { WEIR__FAIL_LOCAL, WEIR__FAIL_OPEN, WEIR__FAIL_CLOSED };
 
+/* The response to requests that are denied for another reason than a limit. */
+struct weir__other_response {
+    int status;
+    weir_text message; /* empty: the default message */
+};
+
 struct weir__response {
     int status;       /* 429 */
     unsigned headers; /* WEIR_HEADERS_… */
     enum weir_body body;
     weir_text message;   /* empty: the default message */
     weir_text body_text; /* with WEIR_BODY_TEXT, or of the rule's own JSON */
+    struct weir__other_response blocked;
+    struct weir__other_response missing;    /* status 0: 401 for a credential, 400 for anything else */
+    bool own_status, own_message, own_body; /* the rule has them itself: they are also for a limit of 0 */
 };
 
 #define WEIR__RESPONSE_TEXT_MAX 8192
 #define WEIR__HEADERS_DEFAULT   (WEIR_HEADERS_X_RATELIMIT | WEIR_HEADERS_DRAFT | WEIR_HEADERS_RETRY_AFTER)
+#define WEIR__RESPONSE_DEFAULT                                                                                         \
+    ((struct weir__response){.status = 429, .headers = WEIR__HEADERS_DEFAULT, .blocked = {.status = 403}})
 
 /* Bounds of deferred requests (`on_limit: queue`); 0: only those of the whole queue. */
 struct weir__deferral {

@@ -289,7 +289,7 @@ static bool set_begin(weir_rules *set, const struct weir__diagnostics *report)
     set->arena.bytes_max = WEIR__SET_BYTES_MAX;
     all->identity.ipv4_prefix = 32;
     all->identity.ipv6_prefix = 64;
-    set->response = (struct weir__response){.status = 429, .headers = WEIR__HEADERS_DEFAULT};
+    set->response = WEIR__RESPONSE_DEFAULT;
 
     weir_text none = {"", 0};
     if (weir__attribute_add(all, &set->arena, WEIR__ATTR_PATH, none, 0) != WEIR__AT_PATH ||

@@ -1,6 +1,8 @@
 /* The values of a request's attributes: each looked up once, when a rule needs it. */
 #include "rules/attribute.h"
 
+#include <stdio.h>
+
 void weir__values_begin(struct weir__values *values, const struct weir__attributes *all, const weir_query *query)
 {
     values->all = all;
@@ -29,7 +31,7 @@ static bool is_attribute(const weir_attribute *given, enum weir_attribute_kind k
 }
 
 /*
- * These functions return a text, empty if the attribute is missing. Returned in registers: writing two words and
+ * These functions return a text, empty if the attribute is missing. Returned in registers: writing two kind_names and
  * copying them as one would stall on store forwarding.
  */
 #define MISSING ((weir_text){"", 0})
@@ -439,4 +441,32 @@ bool weir__value_find(struct weir__values *values, int attribute, weir_text *val
     values->looked[attribute >> 6] |= bit;
     values->value[attribute] = found;
     return found.len > 0;
+}
+
+bool weir__value_missing_text(struct weir__values *values, int attribute, char *text, size_t size)
+{
+    static const char *const kind_names[] = {[WEIR__ATTR_PATH] = "path",      [WEIR__ATTR_METHOD] = "method",
+                                             [WEIR__ATTR_HOST] = "host",      [WEIR__ATTR_CLIENT_IP] = "client address",
+                                             [WEIR__ATTR_HEADER] = "header",  [WEIR__ATTR_COOKIE] = "cookie",
+                                             [WEIR__ATTR_QUERY] = "argument", [WEIR__ATTR_SEGMENT] = "path segment",
+                                             [WEIR__ATTR_NAMED] = "attribute"};
+    const struct weir__attribute *wanted;
+    bool credential = false, present = false;
+    weir_text value;
+    char number[16] = "";
+
+    for (;; attribute = wanted->source) { /* the reader has refused cycles */
+        wanted = &values->all->list[attribute];
+        present |= weir__value(values, attribute, &value);
+        credential |= wanted->kind == WEIR__ATTR_NAMED &&
+                      (weir__text_is(wanted->name, "user_id") || weir__text_is(wanted->name, "api_key"));
+        if (wanted->kind != WEIR__ATTR_NAMED || wanted->source < 0)
+            break;
+    }
+    credential |= wanted->kind == WEIR__ATTR_HEADER && weir__text_is(wanted->name, "authorization");
+    if (wanted->kind == WEIR__ATTR_SEGMENT)
+        snprintf(number, sizeof number, "%d", wanted->segment);
+    snprintf(text, size, "%s%s%s%.*s%s", kind_names[wanted->kind], wanted->name.len || *number ? " " : "", number,
+             (int)wanted->name.len, wanted->name.data, present ? " with a known value" : "");
+    return credential;
 }

@@ -34,6 +34,8 @@ struct weir__why_options {
     const char *subject;      /* a client, a key or its hash, a request's id, or a rule; NULL: everything */
     int64_t since_ns;         /* before now */
     bool json;
+    const char *rule;   /* only denials by this rule, or one of its limits; NULL: any */
+    const char *ticket; /* with `rule`: the deferred request whose key `subject` is, as JSON; NULL: none */
 };
 int weir__why_run(const struct weir__why_options *options, weir_diagnose *diagnose, void *context);
 

@@ -4,6 +4,7 @@
  */
 #include "base/duration.h"
 #include "base/json_writer.h"
+#include "engine/response.h"
 #include "stats/open_host.h"
 #include "stats/stats.h"
 
@@ -82,6 +83,7 @@ static bool is_about(const weir_segment *segment, const struct subject *subject,
 
 struct why {
     const struct weir__snapshot *snapshot; /* refreshed */
+    const char *rule, *ticket;             /* as in the options */
     bool has_store;                        /* which is not read here */
     struct weir__mapped mapped;
     struct weir__denial_ring ring;
@@ -127,6 +129,13 @@ static size_t merge(struct weir__denial *entries, size_t count)
     return kept;
 }
 
+/* True for denials by the wanted rule, or by one of its limits ("rule/1h"). */
+static bool is_by_rule(const struct why *why, const struct weir__denial *entry)
+{
+    weir_text name = weir__denial_text(entry, WEIR__DENIAL_RULE);
+    return !why->rule || (weir__text_skip(&name, why->rule) && (!name.len || name.data[0] == '/'));
+}
+
 /* False: no memory. */
 static bool collect(struct why *why, int64_t since_ns)
 {
@@ -144,7 +153,7 @@ static bool collect(struct why *why, int64_t since_ns)
         why->all++;
         if (!why->oldest_ms || entry->first_ms < why->oldest_ms)
             why->oldest_ms = entry->first_ms;
-        count += entry->last_ms >= since_ms && is_about(segment, &why->subject, entry);
+        count += entry->last_ms >= since_ms && is_by_rule(why, entry) && is_about(segment, &why->subject, entry);
     }
     why->count = merge(why->entries, count);
     return true;
@@ -193,26 +202,11 @@ static enum passes passes_now(const struct why *why, const struct weir__denial *
 
 /* ---- Text ---- */
 
-/* The name of a reason, in JSON. */
+/* The name of a reason, in JSON. The file's content is not trusted. */
 static const char *reason_name(const struct weir__denial *entry)
 {
-    switch (entry->reason) {
-    case WEIR_BY_BLOCK_LIST:
-        return "list";
-    case WEIR_BY_BAN:
-        return "ban";
-    case WEIR_BY_MISSING_KEY:
-        return "missing_attribute";
-    case WEIR_BY_FAILURE:
-        return "store_failure";
-    case WEIR_BY_SHED:
-        return "shed";
-    default:
-        return entry->verdict == WEIR_BLOCKED            ? "block"
-               : entry->verdict == WEIR_NEVER_FITS       ? "cost"
-               : entry->flags & WEIR__DENIAL_CONCURRENCY ? "concurrency"
-                                                         : "limit";
-    }
+    enum weir_reason reason = entry->reason <= WEIR_BY_SHED ? (enum weir_reason)entry->reason : WEIR_BY_LIMIT;
+    return weir__reason_name(reason, (enum weir_verdict)entry->verdict, entry->flags & WEIR__DENIAL_CONCURRENCY);
 }
 
 /* -1: not known. */
@@ -226,24 +220,26 @@ static int64_t used_of(const struct weir__denial *entry)
 /* The reason as the end of a sentence. */
 static void print_reason(const struct weir__denial *entry)
 {
-    char window[WEIR__DURATION_TEXT];
+    char window[WEIR__DURATION_TEXT], missing[WEIR_MISSING_MAX + 1];
     const char *reason = reason_name(entry);
+    weir_text lacked = weir__denial_text(entry, WEIR__DENIAL_MISSING);
     bool calendar = entry->window_ns <= 0;
     weir__window_text(entry->window_ns, window);
-    if (strcmp(reason, "list") == 0)
+    if (strcmp(reason, "block_list") == 0)
         printf("it is on a block list");
     else if (strcmp(reason, "ban") == 0)
         printf("the rule's limit is 0");
-    else if (strcmp(reason, "missing_attribute") == 0)
-        printf("the request lacked an attribute of the rule's key, or the rule does not know its tier");
+    else if (strcmp(reason, "missing_key") == 0)
+        printf("the request lacked the %s, and on_missing_key of the rule is deny",
+               weir__printable(lacked, missing, sizeof missing));
     else if (strcmp(reason, "store_failure") == 0)
         printf("its counter could not be read (%s), and on_store_failure of the rule is closed",
                weir_strerror(entry->error));
     else if (strcmp(reason, "shed") == 0)
         printf("the host was overloaded, or the rest of the limit was reserved; more important requests came first");
-    else if (strcmp(reason, "block") == 0)
+    else if (strcmp(reason, "blocked") == 0)
         printf("an operator had blocked the key");
-    else if (strcmp(reason, "cost") == 0)
+    else if (strcmp(reason, "never_fits") == 0)
         printf("the request cost %" PRId64 ", and the rule never admits more than %" PRId64 " at once", entry->cost,
                entry->capacity);
     else if (strcmp(reason, "concurrency") == 0)
@@ -434,6 +430,7 @@ static void add_entry(const struct why *why, const struct weir__denial *entry, s
     add_text(json, "client", entry, WEIR__DENIAL_CLIENT);
     add_text(json, "request_id", entry, WEIR__DENIAL_REQUEST);
     add_text(json, "path", entry, WEIR__DENIAL_PATH);
+    add_text(json, "missing", entry, WEIR__DENIAL_MISSING);
     weir__buffer_add_literal(json, ",\"others\":[");
     add_others(entry, json);
     weir__buffer_add_literal(json, "],\"passes\":");
@@ -453,7 +450,10 @@ static void write_json(const struct why *why, struct weir__buffer *json)
     weir__time_text((int64_t)why->now_ms, now);
     if (why->oldest_ms)
         weir__time_text((int64_t)why->oldest_ms, oldest);
-    weir__json_add(json, "{\"at\":%s,\"oldest\":%s,\"entries\":%d,\"denials\":[", now, oldest, (int64_t)why->all);
+    weir__json_add(json, "{\"at\":%s,\"oldest\":%s,\"entries\":%d", now, oldest, (int64_t)why->all);
+    if (why->ticket)
+        weir__buffer_printf(json, ",\"ticket\":%s", why->ticket);
+    weir__buffer_add_literal(json, ",\"denials\":[");
     for (size_t i = 0; i < why->count; i++) {
         if (i)
             weir__buffer_add_literal(json, ",");
@@ -533,19 +533,19 @@ static int run(struct why *why, const struct weir__why_options *options)
         return report_error(path, error);
     if (!options->json) {
         print_text(why, options);
-        return !why->count || fflush(stdout) != 0;
+        return (!why->count && !why->ticket) || fflush(stdout) != 0;
     }
     struct weir__buffer json = {0};
     write_json(why, &json);
     bool failed = json.failed || puts(json.data) < 0;
     weir__buffer_free(&json);
-    return failed || !why->count || fflush(stdout) != 0;
+    return failed || (!why->count && !why->ticket) || fflush(stdout) != 0;
 }
 
 int weir__why_run(const struct weir__why_options *options, weir_diagnose *diagnose, void *context)
 {
     struct weir__opened_host host;
-    struct why why = {.snapshot = &host.snapshot};
+    struct why why = {.snapshot = &host.snapshot, .rule = options->rule, .ticket = options->ticket};
     int code = 1;
     if (weir__open_host(&host, options->what, options->rules, diagnose, context)) {
         why.has_store = host.config.store.url;

@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-#define FORMAT_LAYOUT 1
+#define FORMAT_LAYOUT 2
 #define WORD(field)   (offsetof(struct weir__denial, field) / sizeof(uint64_t))
 #define ROW_LENGTH    (sizeof(struct weir__denial_row) / sizeof(uint64_t))
 #define CHECKED       offsetof(struct weir__denial, first_ms) /* from here on, under the checksum */

@@ -42,6 +42,7 @@ enum weir__denial_text {
     WEIR__DENIAL_CLIENT,
     WEIR__DENIAL_REQUEST,
     WEIR__DENIAL_PATH,
+    WEIR__DENIAL_MISSING, /* what the request lacked */
     WEIR__DENIAL_OTHERS,
     WEIR__DENIAL_TEXTS
 };
@@ -72,7 +73,6 @@ struct weir__denial {
     uint8_t flags;
     uint8_t pad;
     uint16_t len[WEIR__DENIAL_TEXTS]; /* of the texts, which follow each other in `text` */
-    uint16_t pad_to_text;
     char text[WEIR__DENIAL_TEXT];
 };
 

@@ -138,8 +138,8 @@ def test_white_space_around_a_value_is_no_part_of_it(gateway, backend, version):
     def all_of(path, name, value):
         return [send_request(path, name, before + value + after) for before, after in PADDED]
     assert all_of("/key", "X-API-Key", "abc") == [200] * 15 + [429]
-    assert all_of("/user", "X-User", "666") == [429] * 16
-    assert all_of("/plan", "X-Plan", "free") == [429] * 16
+    assert all_of("/user", "X-User", "666") == [403] * 16
+    assert all_of("/plan", "X-Plan", "free") == [403] * 16
     assert all_of("/cost", "X-Cost", "10") == [200] * 15 + [429]
     assert all_of("/own-cost", "X-Cost", "10") == [200] * 15 + [429]
     assert all_of("/given", "X-Account", "abc") == [200] * 15 + [429]
@@ -193,22 +193,22 @@ def test_denied_uploads(gateway):
     g = gateway(json.dumps({"rules": [{"name": "r", "limit": 0, "window": "1d"}]}), http="lingering_timeout 1s;")
     expect = b"POST /x HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\nExpect: 100-continue\r\n\r\n"
     answer = raw(g.port, expect, until_closed=True)  # a client that asks first is not asked for its body
-    assert answer.startswith(b"HTTP/1.1 429") and b"\r\nConnection: close\r\n" in answer
+    assert answer.startswith(b"HTTP/1.1 403") and b"\r\nConnection: close\r\n" in answer
     with socket.create_connection(("127.0.0.1", g.port), timeout=20) as s:
         for _ in range(2):  # who sends it all the same goes on
             s.sendall(expect.replace(b"1000000", b"4") + b"body")
             answer = b""
             while not answer.endswith(b"}\n"):
                 answer += s.recv(65536)
-            assert b"HTTP/1.1 429" in answer and b"Connection: close" not in answer
+            assert b"HTTP/1.1 403" in answer and b"Connection: close" not in answer
     for data in (b"POST /x HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nZZ\r\n",
                  b"POST /x HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\nhalf"):
-        assert raw(g.port, data).startswith(b"HTTP/1.1 429")
+        assert raw(g.port, data).startswith(b"HTTP/1.1 403")
     pipelined = b"POST /x HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\nbodyGET /y HTTP/1.1\r\nHost: x\r\n\r\n"
     with socket.create_connection(("127.0.0.1", g.port), timeout=20) as s:
         s.sendall(pipelined * 10)
         seen = b""
-        while seen.count(b"HTTP/1.1 429") < 20:
+        while seen.count(b"HTTP/1.1 403") < 20:
             got = s.recv(65536)
             assert got, seen  # it must not end
             seen += got
@@ -225,7 +225,7 @@ def test_a_unix_socket_has_no_address(gateway):
             assert status_of(s.recv(65536)) == 200  # no key: the rule does not apply
 
 
-@pytest.mark.parametrize("policy, wanted", [("open", 200), ("closed", 429)])
+@pytest.mark.parametrize("policy, wanted", [("open", 200), ("closed", 503)])
 def test_a_segment_without_room(gateway, policy, wanted):
     g = gateway(json.dumps({"rules": [{"name": "r", "key": "${query:u}", "limit": 60000, "window": "1d",
                                        "algorithm": "sliding_window_log", "on_store_failure": policy}]}), size="64k")
@@ -233,7 +233,7 @@ def test_a_segment_without_room(gateway, policy, wanted):
     seen = [get(g.port, "/x?u=1", connection=c).status for _ in range(1500)]  # a log that outgrows the slab
     failures = g.rule("r")["failures"]
     assert seen[0] == 200 and seen[-1] == wanted and 0 < failures < 1500
-    assert seen.count(429) == (failures if policy == "closed" else 0)
+    assert seen.count(503) == (failures if policy == "closed" else 0)
     complaints = [line for line in g.errors().splitlines() if "WEIR_EFULL" in line]
     assert len(complaints) == 1 and "rule r" in complaints[0], complaints  # not one a request
 

@@ -3,9 +3,11 @@ the usual denial. What comes out of the queue again has its own tests."""
 import http.client
 import json
 import os
+import re
 import select
 import signal
 import socket
+import subprocess
 import threading
 import time
 
@@ -15,6 +17,7 @@ import pytest
 from clients import get, together
 from gateway import pause, wait_until
 from queued import BOUND, HEAD, QUEUE, RULES, chunked, host, is_plain_denial  # noqa: F401
+from served import ENVIRONMENT, WEIR
 
 
 # ---- What is kept ----
@@ -140,7 +143,7 @@ def test_only_requests_that_every_denying_rule_defers(host):
     one.use_up("/free", user="b")
     one.defer("/free", user="b")
     assert one.request("/free", user="c").status == 200  # nothing was taken for what is kept
-    assert one.request("/blocked", user="d").status == 429 and one.request("/dear", user="e").status == 429
+    assert one.request("/blocked", user="d").status == 403 and one.request("/dear", user="e").status == 429
     one.use_up("/shadow", user="f")
     one.defer("/shadow", user="f")
     assert len(one.queued()) == 2
@@ -380,3 +383,26 @@ def test_many_ticket_requests_leave_room_for_requests(host):
             connection.close()
     one.use_up()
     one.defer()
+
+
+def test_weir_why_explains_a_ticket(host):
+    def why(*arguments):
+        return subprocess.run([WEIR, "why", *arguments], cwd=one.folder, env=ENVIRONMENT, capture_output=True, text=True, timeout=20)
+    one = host()
+    one.use_up(user="42")
+    ticket, _ = one.defer("/kept?secret=1", user="42")
+    time = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z"
+    done = why(ticket)
+    assert done.returncode == 0 and not done.stderr
+    assert re.match(rf"ticket {ticket} is waiting: POST /kept, of key user:42\n"
+                    rf"  rule kept denied it at {time}; on_limit of the rule is queue, so it was kept for later\n"
+                    r"  0 attempts to deliver it\n"
+                    rf"(  it still waits: [^\n]+\n|)  it is due at {time}, and expires at {time}\n\n"
+                    rf"rule kept denied user:42 at {time}, \d+ s ago:\n  1 of 1 were used", done.stdout), done.stdout
+    found = json.loads(why("--json", ticket).stdout)
+    assert found["ticket"]["state"] == "waiting" and found["ticket"]["rule"] == "kept"
+    assert [entry["key"] for entry in found["denials"]] == ["user:42"]
+    assert one.ticket(ticket, "DELETE").status == 200
+    assert f"ticket {ticket} is cancelled" in why(ticket).stdout
+    for other in ("0" * 32, ticket[:31], ticket.upper()):
+        assert why(other).returncode == 1 and f"no denial of {other}" in why(other).stdout

@@ -238,7 +238,7 @@ def test_reset_and_block(server):
         blocked = fields(other.do(*request))
         past_ms = 1000 * (time.monotonic() - began)
         assert blocked["decision"] == b"deny" and 60000 - past_ms <= blocked["retry_after_ms"] <= 60000
-        assert get(s.port, "/api/x", headers={"X-User": "7"}).status == 429
+        assert get(s.port, "/api/x", headers={"X-User": "7"}).status == 403
         assert c.do("WEIR.BLOCK", "api", "user:7", 0) == "OK"
         assert fields(other.do(*request))["decision"] == b"allow"
         assert "(WEIR_ENORULE)" in str(c.do("WEIR.RESET", "nobody", "x"))

@@ -230,8 +230,8 @@ rules:
     answer, names = fetch("/told")
     assert answer.status == 503 and names == ["ratelimit", "ratelimit-policy", "retry-after"]
     assert json.loads(answer.body)["message"] == "Wait"
-    answer, names = fetch("/none", **{"X-Forwarded-For": "192.0.2.7"})
-    assert (answer.status, answer.body, names) == (503, b"Later", [])
+    answer, names = fetch("/none", **{"X-Forwarded-For": "192.0.2.7"})  # blocked: not a limit
+    assert (answer.status, json.loads(answer.body)["error"], names) == (403, "blocked", [])
 
     weir_yaml = one.folder / "weir.yaml"
     weir_yaml.write_text(weir_yaml.read_text().replace("status: 503", "status: 200"))

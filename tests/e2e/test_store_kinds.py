@@ -29,7 +29,7 @@ def shared(keep, url, *options):
 def away(keep, url, *options):
     """The store cannot be used: closed denies, open lets pass. Returns the log of one of the hosts."""
     fleet = keep.enter(Fleet(RULES, url, 2, workers=1, options=("deadline: 50ms", *options)))
-    assert fleet.load("k", count=20, keys=1, clients=2).run().statuses() == {429: 20}
+    assert fleet.load("k", count=20, keys=1, clients=2).run().statuses() == {503: 20}
     assert fleet.load("loose", count=20, keys=1, clients=2).run().statuses() == {200: 20}
     return fleet.hosts[0].log_text()
 
@@ -53,7 +53,7 @@ def test_a_password_that_is_changed_in_its_file(keep):
     file.write_text("old-sesame\n")
     fleet = keep.enter(Fleet(RULES, f"redis://127.0.0.1:{server.port}", 1, workers=1,
                              options=(PATIENT, f"password_file: {file}")))
-    assert fleet.load("k", count=3, keys=1, clients=1).run().statuses() == {429: 3}
+    assert fleet.load("k", count=3, keys=1, clients=1).run().statuses() == {503: 3}
     file.write_text("open-sesame\n")
     wait_until(lambda: 200 in fleet.load("k", count=1, keys=1, clients=1).run().statuses(), "the new password", every=0.3)
     fleet.hosts[0].wait_for_log("reloaded")
@@ -137,7 +137,7 @@ def test_a_cluster_that_is_taken_for_one_server(keep):
     cluster = keep(Cluster()).start()
     other = next(server for server in cluster.masters() if "MOVED" in str(server.do("GET", "weir:k:0")))
     fleet = keep.enter(Fleet(RULES, other.url, 1, workers=1, options=("deadline: 50ms",)))
-    assert fleet.load("k", count=5, keys=1, clients=1).run().statuses() == {429: 5}
+    assert fleet.load("k", count=5, keys=1, clients=1).run().statuses() == {503: 5}
     wait_until(lambda: "redis+cluster" in fleet.hosts[0].log_text(), "the reason in the log")
 
 

@@ -206,11 +206,11 @@ def test_certificates_that_are_not_good_are_not_talked_to(redis_server, hosts, t
     server = redis_server(tls=certificate(tmp_path))
     other = certificate(tmp_path, "other")
     wrong, = hosts(server.url(), 1, settings=f"ca={other[0]}", text=rules(strict(failure="closed")), deadline="100ms")
-    assert statuses(wrong.port, "/", 6, **key("a")) == [429] * 6
+    assert statuses(wrong.port, "/", 6, **key("a")) == [503] * 6
     wait_until(lambda: "unavailable" in wrong.errors(), "the news")
     assert "the certificate of 127.0.0.1 is not valid" in wrong.errors()
     named, = hosts(server.url(), 1, settings=f"ca={server.tls[0]} server_name=elsewhere", text=rules(strict(failure="closed")), deadline="100ms")
-    assert statuses(named.port, "/", 6, **key("a")) == [429] * 6
+    assert statuses(named.port, "/", 6, **key("a")) == [503] * 6
     wait_until(lambda: "the certificate is not for elsewhere" in named.errors(), "the news")
     loose, = hosts(server.url(), 1, settings="verify=off")
     assert get(loose.port, "/", **key("a")).status == 200 and loose.status()["store"]["up"]
@@ -222,7 +222,7 @@ def test_a_server_without_a_certificate_is_not_talked_to(redis_server, hosts, tm
     monkeypatch.setenv("OPENSSL_CONF", openssl_with_anonymous_ciphers(tmp_path))
     url = f"rediss://127.0.0.1:{relay.port}"
     one, = hosts(url, 1, settings=f"ca={certificate(tmp_path)[0]}", text=rules(strict(failure="closed")), deadline="300ms")
-    assert statuses(one.port, "/", 6, **key("a")) == [429] * 6
+    assert statuses(one.port, "/", 6, **key("a")) == [503] * 6
     wait_until(lambda: "the certificate of 127.0.0.1 is not valid: there is none" in one.errors(), "the news")
     loose, = hosts(url, 1, settings="verify=off")
     assert get(loose.port, "/", **key("a")).status == 200 and loose.status()["store"]["up"]  # so the ciphers were agreed on

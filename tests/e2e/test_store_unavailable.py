@@ -21,7 +21,7 @@ from strict import hammer, key, rules, strict
 
 # ---- A store that is away ----
 
-POLICIES = {"open": [200] * 9, "closed": [429] * 9, "local": [200] * 5 + [429] * 4}
+POLICIES = {"open": [200] * 9, "closed": [503] * 9, "local": [200] * 5 + [429] * 4}
 
 
 @pytest.mark.parametrize("failure", POLICIES)
@@ -228,7 +228,7 @@ def test_something_else_in_the_counters_place(redis_server, hosts):
     server = redis_server()
     server.client().lpush("weir:five:a", "x")
     one, = hosts(server, 1, rules(strict(failure="closed")))
-    assert get(one.port, "/", **key("a")).status == 429
+    assert get(one.port, "/", **key("a")).status == 503
     assert get(one.port, "/", **key("b")).status == 200
     assert one.rule("five")["failures"] == 1 and one.status()["store"]["up"]
 

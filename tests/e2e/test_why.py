@@ -7,6 +7,7 @@ import subprocess
 import pytest
 
 from clients import get
+from gateway import wait_until
 from served import ENVIRONMENT, WEIR, Backend, Served
 
 pytestmark = pytest.mark.xdist_group("why")  # they share a host
@@ -23,6 +24,7 @@ rules:
   - { name: everyone, match: { path: /api/* }, limit: 100000, window: 1h }
   - { name: tried, match: { path: /tried }, key: "user:${header:x-user}", limit: 1, window: 1h, shadow: true }
   - { name: listed, match: { path: /listed }, key: "ip:${client_ip}", limit: 5, window: 1h, block: { keys: ["ip:192.0.2.66"] } }
+  - { name: needs, match: { path: /needs }, key: "${header:x-key}", on_missing_key: deny, limit: 5, window: 1h }
   - { name: short, match: { path: /short }, key: "ip:${client_ip}", limit: 1, window: 1s, algorithm: fixed_window }
 """
 
@@ -53,7 +55,7 @@ def backend():
 @pytest.fixture(scope="module")
 def host(backend):
     """A host with some denials."""
-    one = Served(YAML % "", backend).start()
+    one = Served(YAML % "denied_log: @FOLDER@/denied.log", backend).start()
     before = why(one, "192.0.2.7")
     assert before.returncode == 1 and "no denial of 192.0.2.7; nothing was denied" in before.stdout
     for i in range(8):
@@ -61,7 +63,7 @@ def host(backend):
         assert status == (200 if i < 3 else 429)
     for _ in range(3):
         assert ask(one, "/tried", client="192.0.2.8", X_User="43") == 200
-    assert ask(one, "/listed", client="192.0.2.66") == 429
+    assert ask(one, "/listed", client="192.0.2.66") == 403
     yield one
     one.remove()
 
@@ -83,6 +85,20 @@ def test_key_client_request_and_rule_find_the_denial(host):
     assert {each["rule"] for each in denials(host)} == {"api", "tried", "listed"}
 
 
+def test_the_log_of_denied_requests_has_the_same_fields(host):
+    path = host.folder / "denied.log"
+    wait_until(lambda: path.read_text().count("\n") == 6, "6 lines")
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    for subject, line in (("user:42", lines[0]), ("listed", lines[5])):
+        entry, = denials(host, subject)
+        known = {name: entry[name] for name in ("rule", "key", "reason", "client", "path", "cost", "others")}
+        if subject == "user:42":
+            known |= {name: entry[name] for name in ("limit", "window", "capacity", "used", "tier", "request_id")}
+        assert {name: line[name] for name in known} == known
+        assert not {"limit", "tier", "request_id"} & (set(line) - set(known))
+    assert [line["request_id"] for line in lines[:5]] == [f"id-{i}" for i in range(3, 8)]
+
+
 def test_text_is_of_sentences(host):
     done = why(host, "42", "--since", "1h")
     assert done.returncode == 0 and not done.stderr
@@ -97,6 +113,13 @@ def test_text_is_of_sentences(host):
     assert listed.index("listed") < listed.index("tried") < listed.index("api ")
 
 
+def test_what_was_missing_is_named(host):
+    assert ask(host, "/needs", client="192.0.2.30") == 400
+    entry, = denials(host, "192.0.2.30")
+    assert entry["reason"] == "missing_key" and entry["missing"] == "header x-key" and entry["passes"] is None
+    assert "the request lacked the header x-key, and on_missing_key of the rule is deny" in why(host, "needs").stdout
+
+
 def test_shadow_rules_would_have_denied(host):
     entry, = denials(host, "tried")
     assert entry["shadow"] and entry["key"] == "user:43" and entry["count"] == 2
@@ -106,7 +129,7 @@ def test_shadow_rules_would_have_denied(host):
 def test_without_a_match_it_reports_what_is_covered(host):
     done = why(host, "192.0.2.99")
     assert done.returncode == 1
-    assert re.fullmatch(r"no denial of 192\.0\.2\.99; the records have 3 denied keys and begin at \S+Z\n", done.stdout)
+    assert re.fullmatch(r"no denial of 192\.0\.2\.99; the records have \d denied keys and begin at \S+Z\n", done.stdout)
     assert "\x1b" not in why(host, "\x1b[2J").stdout
     for wrong in (("--since", "never", "x"), ("--since", "-1s", "x"), ("",), ("a", "b")):
         assert why(host, *wrong).returncode == 2, wrong
@@ -151,7 +174,7 @@ def test_hashed_keys_and_off(backend):
         os.unlink(one.folder / "segment.denials")
         one.write(YAML % "denials: off")
         one.start()
-        assert ask(one, "/listed", client="192.0.2.66") == 429 and not (one.folder / "segment.denials").exists()
+        assert ask(one, "/listed", client="192.0.2.66") == 403 and not (one.folder / "segment.denials").exists()
         done = why(one, "x")
         assert done.returncode == 1 and "does not exist: no denials are recorded" in done.stderr
         for wrong in ("1KiB", "yes", "{ size: 1MiB, hash: true }"):

@@ -219,7 +219,7 @@ int weir__api_decide(struct weir__api *api, struct weir__api_item *item, weir_ti
 /* Sets status and decision of the reply, for `http`. */
 void weir__api_set_http(struct weir__api *api, const weir_result *result, struct weir__api_reply *reply);
 
-/* The members of a decision's object, without the braces. */
+/* The members of a decision's object, without the braces: for an operator, with the figures of a blocked key. */
 void weir__api_write_decision(struct weir__buffer *out, const weir_outcome *by, const weir_decision *decision);
 /* An object of the decision, its rules, and its lease if there is one; left open for more members. */
 void weir__api_write_result(struct weir__api *api, struct weir__buffer *out, const weir_result *result);

@@ -19,23 +19,6 @@ bool weir__api_fail(struct weir__api_reply *reply, int status, const char *code,
 
 /* ---- Decisions ---- */
 
-static const char *reason(const weir_outcome *by, const weir_decision *decision)
-{
-    static const char *const names[] = {
-        [WEIR_BY_NOTHING] = "no_rule",       [WEIR_BY_ALLOW_LIST] = "allow_list",
-        [WEIR_BY_BLOCK_LIST] = "block_list", [WEIR_BY_BAN] = "ban",
-        [WEIR_BY_UNLIMITED] = "unlimited",   [WEIR_BY_MISSING_KEY] = "missing_key",
-        [WEIR_BY_FAILURE] = "store_failure", [WEIR_BY_SHED] = "shed",
-    };
-    if (by->reason != WEIR_BY_LIMIT)
-        return names[by->reason];
-    if (decision->verdict == WEIR_NEVER_FITS)
-        return "never_fits";
-    if (decision->verdict == WEIR_BLOCKED)
-        return "blocked";
-    return decision->flags & WEIR_OVER_SOFT ? "soft" : "limit";
-}
-
 /* Bytes of one decision at most, if every byte of rule and key is escaped. */
 #define DECISION_MAX (512 + WEIR__JSON_STRING_MAX(WEIR_NAME_MAX) + WEIR__JSON_STRING_MAX(WEIR_KEY_SHOWN_MAX))
 
@@ -52,11 +35,13 @@ static char *put_text(char *to, weir_text text)
     return text.len ? weir__json_put_string(to, WEIR__JSON_STRING_MAX(text.len), text) : PUT(to, "null");
 }
 
-static char *put_decision(char *to, const weir_outcome *by, const weir_decision *decision)
+/* `operator`: with the counter of a blocked key, which the client does not get. */
+static char *put_decision(char *to, const weir_outcome *by, const weir_decision *decision, bool operator)
 {
     bool reserve =
         by->reason == WEIR_BY_SHED && decision->limit >= 0; /* shed to protect a reserve: there is a counter */
-    bool passes = weir_passes(decision), counted = by->reason == WEIR_BY_LIMIT || reserve;
+    bool passes = weir_passes(decision);
+    bool counted = (by->reason == WEIR_BY_LIMIT && (operator|| decision->verdict != WEIR_BLOCKED)) || reserve;
     bool known = counted || by->reason == WEIR_BY_BAN;
     if (!passes)
         to = PUT(to, "\"decision\":\"deny\",\"allowed\":false,\"reason\":");
@@ -64,7 +49,7 @@ static char *put_decision(char *to, const weir_outcome *by, const weir_decision 
         to = PUT(to, "\"decision\":\"delay\",\"allowed\":true,\"reason\":");
     else
         to = PUT(to, "\"decision\":\"allow\",\"allowed\":true,\"reason\":");
-    to = put_text(to, weir__text_of(reason(by, decision)));
+    to = put_text(to, weir__text_of(weir_outcome_reason(by)));
     to = PUT(to, ",\"rule\":");
     to = put_text(to, weir__text_of(by->rule));
     to = PUT(to, ",\"key\":");
@@ -85,7 +70,7 @@ void weir__api_write_decision(struct weir__buffer *out, const weir_outcome *by, 
 {
     char *to = weir__buffer_room(out, DECISION_MAX);
     if (to)
-        out->len = (size_t)(put_decision(to, by, decision) - out->data);
+        out->len = (size_t)(put_decision(to, by, decision, true) - out->data);
 }
 
 static void write_rule(struct weir__buffer *out, const weir_outcome *outcome)
@@ -94,7 +79,7 @@ static void write_rule(struct weir__buffer *out, const weir_outcome *outcome)
     if (!to)
         return;
     to = PUT(to, "{");
-    to = put_decision(to, outcome, &outcome->decision);
+    to = put_decision(to, outcome, &outcome->decision, false);
     to = PUT(to, ",\"cost\":");
     to = weir__write_int(to, outcome->cost);
     to = PUT(to, ",\"quota\":");
@@ -117,7 +102,11 @@ void weir__api_write_lease(struct weir__api *api, struct weir__buffer *out)
 void weir__api_write_result(struct weir__api *api, struct weir__buffer *out, const weir_result *result)
 {
     weir__buffer_add_literal(out, "{");
-    weir__api_write_decision(out, &result->decided_by, &result->decision);
+    char *to = weir__buffer_room(out, DECISION_MAX);
+    if (to)
+        out->len = (size_t)(put_decision(to, &result->decided_by, &result->decision, false) - out->data);
+    if (result->missing[0])
+        weir__json_add(out, ",\"missing\":%s", result->missing);
     weir__buffer_add_literal(out, ",\"rules\":[");
     for (size_t i = 0; i < result->outcomes; i++) {
         if (i)

@@ -220,7 +220,7 @@ TEST(allow_listed_client_has_no_denial_status)
     CHECK_EQ(result.status, 0);
     result = test_check(w, "GET / ip=198.51.100.1", 0);
     CHECK(!weir_passes(&result.decision));
-    CHECK_EQ(result.status, 429);
+    CHECK_EQ(result.status, 403);
     weir_close(w);
 }
 

@@ -42,7 +42,7 @@ TEST(rules_decide_by_attributes)
                 "\"retry_after_s\":null,\"delay_s\":0,\"rules\":[]}\n");
     test_post(t, "check", "{\"attributes\":{\"path\":\"/closed\"},\"http\":true}");
     BODY_HAS(t, "\"reason\":\"ban\"");
-    CHECK_EQ(t->status, 429);
+    CHECK_EQ(t->status, 403);
     test_api_close(t);
 }
 
