@@ -119,12 +119,6 @@ STEP void decide_slow(struct batch *b, weir_request *r, struct batch_key *k)
     b->sum.soft += made.flags & WEIR_OVER_SOFT;
 }
 
-static inline void fill(weir_decision *decision, const struct weir__step *step)
-{
-    decision->remaining = step->remaining;
-    decision->reset_after_ns = step->reset_after_ns;
-}
-
 /*
  * Decides the request at `r`, and those after it, up to `end`, that have the same entry and limit, in order and by one
  * swap: threads that take from one key wait for each other's swaps. Returns how many were decided; 0: the slow path
@@ -141,12 +135,12 @@ static inline size_t take_run(int64_t mono_us, weir_request *r, const weir_reque
     for (; r + count < end && k[count].slot == k->slot && k[count].where.tag == k->where.tag &&
            r[count].limit == r->limit && weir__fast_step(mono_us, r->limit, step.next, wanted, r[count].cost, &next);
          count++) {
-        fill(&r[count - 1].decision, &step);
+        weir__fast_decision_fill(&step, &r[count - 1].decision);
         step = next;
     }
     if (!weir__cell_cas(k->slot, &seen, step.next))
         return 0;
-    fill(&r[count - 1].decision, &step); /* after the swap, which waits for all earlier stores */
+    weir__fast_decision_fill(&step, &r[count - 1].decision);
     return count;
 }
 

@@ -85,8 +85,7 @@ __attribute__((hot)) bool weir__take_all_fast(const struct weir__request_ctx *ct
     for (size_t i = 0; i < ctx->count; i++) {
         weir_decision *decision = &ctx->evals[i].decision;
         weir__fast_decision_init(&ctx->evals[i].quota->limit, decision);
-        decision->remaining = takes[i].step.remaining;
-        decision->reset_after_ns = takes[i].step.reset_after_ns;
+        weir__fast_decision_fill(&takes[i].step, decision);
     }
     weir__count(&stats->verdict[WEIR_ALLOW], ctx->count);
     return true;

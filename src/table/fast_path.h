@@ -31,7 +31,7 @@ static inline bool weir__may_take_fast(const weir_limit *limit, int64_t cost)
     return limit->has_fast_path && cost > 0;
 }
 
-/* The part of a decision that is the same for all allowed requests; weir__fast_swap fills in the rest. */
+/* The part of a decision that is the same for all allowed requests. */
 static inline void weir__fast_decision_init(const weir_limit *limit, weir_decision *decision)
 {
     decision->verdict = WEIR_ALLOW;
@@ -39,6 +39,13 @@ static inline void weir__fast_decision_init(const weir_limit *limit, weir_decisi
     decision->limit = limit->hard;
     decision->delay_ns = 0;
     decision->retry_after_ns = 0;
+}
+
+/* The part that depends on the entry. A swap waits for all earlier stores, so this is best called after it. */
+static inline void weir__fast_decision_fill(const struct weir__step *step, weir_decision *decision)
+{
+    decision->remaining = step->remaining;
+    decision->reset_after_ns = step->reset_after_ns;
 }
 
 /*
@@ -85,30 +92,17 @@ __attribute__((always_inline)) static inline bool weir__fast_look(int64_t mono_u
     return weir__fast_step(mono_us, limit, weir__cell_peek(slot), wanted, cost, step);
 }
 
-/*
- * Decides and takes; false also if the entry was changed meanwhile: then nothing was taken. Writes only the fields of
- * the decision that depend on the entry, and after the swap, which waits for all earlier stores.
- */
-__attribute__((always_inline)) static inline bool weir__fast_swap(int64_t mono_us, const weir_limit *limit,
-                                                                  weir__cell *slot, uint64_t wanted, int64_t cost,
-                                                                  weir_decision *decision)
-{
-    struct weir__step step;
-    if (!weir__fast_look(mono_us, limit, slot, wanted, cost, &step) || !weir__cell_cas(slot, &step.seen, step.next))
-        return false;
-    decision->remaining = step.remaining;
-    decision->reset_after_ns = step.reset_after_ns;
-    return true;
-}
-
-/* Takes one request and fills in its whole decision. */
+/* Decides and takes; false also if the entry was changed meanwhile: then nothing was taken. */
 __attribute__((always_inline)) static inline bool weir__fast_take(int64_t mono_us, const weir_limit *limit,
                                                                   weir__cell *slot, uint64_t tag, int64_t cost,
                                                                   weir_decision *decision)
 {
-    if (!weir__fast_swap(mono_us, limit, slot, weir__tag_bits_of(tag), cost, decision))
+    struct weir__step step;
+    if (!weir__fast_look(mono_us, limit, slot, weir__tag_bits_of(tag), cost, &step) ||
+        !weir__cell_cas(slot, &step.seen, step.next))
         return false;
     weir__fast_decision_init(limit, decision);
+    weir__fast_decision_fill(&step, decision);
     return true;
 }
 

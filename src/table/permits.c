@@ -87,10 +87,10 @@ static uint64_t taken_word(uint64_t was, int64_t until_us)
 
 static int64_t marked(const struct weir__permit_slots *body)
 {
-    int64_t sum = 0, i = 0;
-    for (; i + 1 < body->maps; i += 2) /* two maps at once: popcount may be a function call */
-        sum += __builtin_popcountll(weir__load64(&body->map[i]) << 32 | (uint32_t)weir__load64(&body->map[i + 1]));
-    return i < body->maps ? sum + __builtin_popcount((uint32_t)weir__load64(&body->map[i])) : sum;
+    int64_t sum = 0;
+    for (int64_t i = 0; i < body->maps; i++)
+        sum += __builtin_popcount((uint32_t)weir__load64(&body->map[i]));
+    return sum;
 }
 
 /*
@@ -196,18 +196,6 @@ static bool may_keep(const struct weir__op *op, const weir_limit *limit, const s
     return count_taken(body, op->mono_us) <= limit->cap;
 }
 
-static weir_lease lease_of(const struct weir__key_location *where, const struct weir__key_record *key, int64_t place,
-                           uint64_t word, int64_t for_us)
-{
-    return (weir_lease){.primary = where->primary,
-                        .tag = where->tag,
-                        .word = word,
-                        .mark = weir__head_mark(key->head),
-                        .for_us = for_us,
-                        .record = (uint32_t)weir__record_pack(key->record),
-                        .place = (uint32_t)place};
-}
-
 /* Takes slot `place`, whose word is `seen`. False: retry. */
 static bool take_place(const struct weir__op *op, const weir_limit *limit, const struct weir__key_location *where,
                        struct weir__key_record *key, const struct weir__permit_slots *body, int64_t place,
@@ -220,7 +208,13 @@ static bool take_place(const struct weir__op *op, const weir_limit *limit, const
         weir__count(&op->stats->retries, 1);
         return false;
     }
-    *lease = lease_of(where, key, place, word, limit->window_us);
+    *lease = (weir_lease){.primary = where->primary,
+                          .tag = where->tag,
+                          .word = word,
+                          .mark = weir__head_mark(key->head),
+                          .for_us = limit->window_us,
+                          .record = (uint32_t)weir__record_pack(key->record),
+                          .place = (uint32_t)place};
     if (!may_keep(op, limit, key, body)) {
         weir__permit_release(op, lease); /* also if the record is being copied into a larger one */
         return false;
@@ -273,67 +267,9 @@ static int attempt(const struct weir__op *op, const weir_limit *limit, const str
     return 1;
 }
 
-/* The key's record, if its reach equals this limit, it has one map, and it expires late enough. */
-static bool fast_lookup(const struct weir__op *op, const weir_limit *limit, const struct weir__key_location *where,
-                        struct weir__key_record *key, struct weir__permit_slots *body)
-{
-    key->slot = weir__slot_of(op->table, where->primary, where->tag);
-    if (!key->slot)
-        return false;
-    key->seen = weir__cell_peek(key->slot);
-    if (!weir__is_entry_of(key->seen.lo, where->tag) ||
-        weir__cell_life(key->seen, op->mono_us, op->wall_us) < limit->window_us)
-        return false;
-    key->record = weir__record_unpack(weir__cell_unpack(key->seen).used);
-    if ((uint64_t)key->record.chunk + weir__class_chunks(key->record.size_class) > op->table->chunks)
-        return false;
-    key->head = weir__cell_peek(weir__record_head(op, key->record));
-    *body = weir__permit_slots_of(op, key->record, key->head);
-    return key->head.lo >> (64 - WEIR__OWNER_BITS) == weir__owner(where) &&
-           weir__permit_reach(key->head) == limit->cap && body->maps == 1;
-}
-
-/*
- * Fast path: the entry is in its primary bucket and the map shows a free slot. Checks only after the take that the slot
- * still refers to the record and the record belongs to the key. False: nothing was taken.
- */
-static bool fast_take(const struct weir__op *op, const weir_limit *limit, const struct weir__key_location *where,
-                      weir_lease *lease, weir_decision *decision)
-{
-    struct weir__key_record key;
-    struct weir__permit_slots body;
-    if (!fast_lookup(op, limit, where, &key, &body))
-        return false;
-    int64_t usable = limit->cap < body.capacity ? limit->cap : body.capacity;
-    uint64_t map = weir__load64(body.map);
-    uint32_t open = ~(uint32_t)map & (usable < WEIR__PERMIT_MAP_SLOTS ? (1U << usable) - 1 : UINT32_MAX);
-    if (!open || map >> 32 != body.aba_tag)
-        return false;
-    int place = __builtin_ctz(open);
-    uint64_t seen = weir__load64(&body.place[place]), word = taken_word(seen, op->mono_us + limit->window_us);
-    if (seen & WEIR__PERMIT_FROZEN || weir__permit_is_taken(seen, op->mono_us) ||
-        !weir__cas64(&body.place[place], &seen, word))
-        return false;
-    *lease = lease_of(where, &key, place, word, limit->window_us);
-    if (weir__load64_ordered(&weir__record_head(op, key.record)->lo) != key.head.lo ||
-        !weir__cell_equal(weir__cell_peek(key.slot), key.seen)) {
-        weir__permit_release(op, lease); /* as in take_place */
-        return false;
-    }
-    uint64_t known = map;
-    if (!weir__cas64(body.map, &known, map | UINT64_C(1) << place))
-        weir__permit_map_mark(&body, place, true);
-    freshen(&body, op->mono_us);
-    int64_t taken = __builtin_popcount((uint32_t)map);
-    decide(limit, taken < limit->cap ? taken : limit->cap - 1, 1, decision);
-    return true;
-}
-
 int weir__permit_take(const struct weir__op *op, const weir_limit *limit, const struct weir__key_location *where,
                       weir_lease *lease, weir_decision *decision)
 {
-    if (fast_take(op, limit, where, lease, decision))
-        return 0;
     for (int round = 0; round < WEIR__ROUNDS; round++) {
         int result = attempt(op, limit, where, lease, decision);
         if (result)
