@@ -3,6 +3,7 @@ docs/control.md for rules in git, whose commands run here as they are written th
 import json
 import pathlib
 import re
+import signal
 import subprocess
 import time
 
@@ -12,6 +13,7 @@ from controlled import ADMIN, HEAD, RULES, weir
 from gateway import wait_until
 from measured import Lateness, measured
 from served import ENVIRONMENT, WEIR
+from test_control_faults import give_to_agent
 
 FILES = HEAD + 'admin: { listen: "127.0.0.1:@ADMIN@", rules: files }\nrules: rules.d\n'
 UNSTATED = HEAD + "admin: 127.0.0.1:@ADMIN@\nrules: rules.d\n"
@@ -161,6 +163,32 @@ def test_on_a_new_host_the_database_is_asked(host):
     one.wait_for_admin()
     assert one.request_json("GET", "/healthz")["rules"] == "database" and "published revision 1" in one.published()
     assert [one.get("/two").status for _ in range(2)] == [200, 429]
+
+
+def test_a_database_that_is_found_later_decides_after_the_next_start_only(host):
+    one = with_rules(host(UNSTATED + 'rules_db: "sqlite:@FOLDER@/later/rules.db"\n'))
+    put(one, "one.yaml", ONE.replace("limit: 2", "limit: 1"), "first")
+    (one.folder / "made").mkdir()
+    weir("rules", "import", "--db", f"sqlite:{one.folder}/made/rules.db", "first", cwd=one.folder)
+    (one.folder / "later").write_text("in the way")
+    one.start()
+    one.wait_for_log("the database cannot be reached")
+    assert [one.get("/two").status for _ in range(3)] == [200, 200, 429]
+    one.wait_for_admin()
+    assert one.request_json("GET", "/healthz")["rules"] == "files"
+    (one.folder / "later").unlink()
+    for path in (one.folder / "made").iterdir():
+        give_to_agent(one, path)
+    give_to_agent(one, one.folder / "made").rename(one.folder / "later")
+    one.wait_for_log("revision 1 of the rules database is not used: the rules are those of")
+    assert "the next start would use it: state admin: { rules: files } or { rules: database }" in one.log_text()
+    assert one.request_json("GET", "/healthz")["rules"] == "files" and not (one.folder / "state/published.yaml").exists()
+    one.signal(signal.SIGTERM)
+    assert one.end() == 0
+    one.start()
+    one.wait_for_log("state which: admin:")
+    one.wait_for_admin()
+    assert one.request_json("GET", "/healthz")["rules"] == "database"
 
 
 def test_nothing_is_imported_unasked(host):

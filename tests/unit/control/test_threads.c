@@ -132,4 +132,62 @@ TEST(concurrently_replaced_file_is_always_complete)
     CHECK_EQ(system(command), 0);
 }
 
+/* ---- Rules in files ---- */
+
+/* Reads documents of files that change: text and line are always of the same file. */
+static void *read_files(void *context)
+{
+    struct worker *w = context;
+    for (int i = 0; i < w->rounds; i++) {
+        CHECK_EQ(rest_until_accepted(&w->service, "GET /v1/rules/a", NULL, NULL), 200);
+        const char *limit = strstr(word(&w->service, "text"), "limit: ");
+        CHECK(limit && atoi(limit + 7) == number(&w->service, "line"));
+        CHECK_EQ(rest_until_accepted(&w->service, "GET /v1/rules", NULL, NULL), 200);
+        CHECK_EQ(json_array_size(at(&w->service, "items")), 1);
+        CHECK_EQ(rest_until_accepted(&w->service, "GET /v1/rules/published", NULL, NULL), 200);
+        CHECK_EQ(rest_until_accepted(&w->service, "POST /v1/rules/a/publish", NULL, "{\"stage\":\"draft\"}"), 409);
+        CHECK_EQ(rest_until_accepted(&w->service, "GET /healthz", NULL, NULL), 200);
+    }
+    weir__rest_free(&w->service.reply);
+    json_decref(w->service.json);
+    return NULL;
+}
+
+/* The rule is in the line of its limit. */
+static void write_rule(const char *path, int line)
+{
+    char text[256];
+    int len = snprintf(text, sizeof text, "%.*srules: [{ name: a, limit: %d, window: 1m }]\n", line - 1,
+                       "\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n", line);
+    CHECK(weir__file_write(path, text, (size_t)len));
+}
+
+TEST(files_change_while_they_are_read)
+{
+    struct service s = {0};
+    struct worker workers[READERS] = {0};
+    pthread_t threads[READERS];
+    char path[128];
+    service_open(&s, false);
+    service_shut(&s);
+    snprintf(path, sizeof path, "%s/rules.yaml", s.folder);
+    write_rule(path, 1);
+    struct weir__named_rules named = {.path = path, .file = "weir.yaml"};
+    struct weir__control_options options = {.url = s.url, .files = &named};
+    CHECK_EQ(weir__control_open(&options, &s.control), 0);
+    for (int i = 0; i < READERS; i++) {
+        workers[i] = (struct worker){.service = {.control = s.control, .user = "reader"}, .rounds = 40};
+        CHECK_EQ(pthread_create(&threads[i], NULL, read_files, &workers[i]), 0);
+    }
+    for (int round = 0; round < 60; round++) {
+        write_rule(path, round % 16 + 1);
+        CHECK_EQ(weir__control_tick(s.control), 0);
+    }
+    for (int i = 0; i < READERS; i++)
+        pthread_join(threads[i], NULL);
+    CHECK_EQ(rest(&s, "GET /v1/rules/a", NULL), 200);
+    CHECK_EQ(number(&s, "line"), 12);
+    service_close(&s);
+}
+
 TEST_MAIN
