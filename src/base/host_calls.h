@@ -61,6 +61,8 @@ struct weir__control_host {
     uint64_t (*key_hash)(void *context, weir_text key);           /* shown in place of a hidden key */
     void (*record_heartbeat)(void *context, weir_text heartbeat); /* heartbeat of a host that polls the rules */
     void (*published)(void *context, int64_t revision);           /* called after the file was replaced */
+    void (*shown)(void *context,
+                  weir_text set); /* rules in files: the set that hosts which poll them get has changed */
     void (*log)(void *context, enum weir__log_level level, const char *message);
     struct weir__control_queue *queue; /* NULL: nothing is deferred here */
 };

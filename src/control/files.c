@@ -71,6 +71,8 @@ static void replace(struct weir__files_view *view, struct weir__control *next, j
     }
     pthread_mutex_unlock(&memory->published_lock);
     weir__fair_lock_release(&memory->database_lock);
+    if (next && memory->host->shown) /* only this thread changes the set */
+        memory->host->shown(memory->host->context, (weir_text){memory->published.text, memory->published.len});
 }
 
 /* Logs the first error. Workers log those of files that they read; the agent may be unable to read them. */

@@ -128,12 +128,21 @@ static int hosts(void *context, const struct weir__host_query *query, char **jso
     return unlock(host, weir__stats_json_hosts(&host->membership, json));
 }
 
+static void shown(void *context, weir_text set)
+{
+    struct weir__host *host = context;
+    weir__store64(&host->shown, weir__sources_checksum(&(struct weir__source){.name = "", .text = set}, 1));
+}
+
 static void record_heartbeat(void *context, weir_text text)
 {
     struct weir__host *host = context;
     struct weir__heartbeat heartbeat;
-    if (weir__heartbeat_parse(text.data, text.len, &heartbeat))
-        weir__subscribers_record(&host->subscribers, &heartbeat, (int64_t)weir__coarse_ms());
+    if (!weir__heartbeat_parse(text.data, text.len, &heartbeat))
+        return;
+    if (heartbeat.rules && heartbeat.rules == weir__load64(&host->shown)) /* the same rules as here */
+        heartbeat.rules = weir__rules_checksum(host->engine);
+    weir__subscribers_record(&host->subscribers, &heartbeat, (int64_t)weir__coarse_ms());
 }
 
 void weir__host_heartbeat(struct weir__host *host, struct weir__heartbeat *heartbeat)
@@ -204,6 +213,7 @@ struct weir__host *weir__host_open(const struct weir__config *config, const stru
                                               .hosts = hosts,
                                               .record_heartbeat = record_heartbeat,
                                               .published = published,
+                                              .shown = shown,
                                               .log = log_line};
     host->lock = host->subscribers.lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     weir__membership_open(&host->membership, config->segment_path, config->store.url != NULL);

@@ -80,6 +80,7 @@ struct weir__host {
     struct weir__snapshot snapshot;
     struct weir__membership membership;
     struct weir__subscribers subscribers; /* hosts that poll their rules from this one */
+    uint64_t shown; /* rules in files: checksum of the set that these get, which is not that of the files; 0: none */
     struct weir__control_host calls;
     struct weir__sidecar_log sidecar_log;
     int tick_error; /* the last error of the history that was logged */

@@ -129,6 +129,11 @@ def test_another_host_follows_the_files(host):
     put(one, "two.yaml", OTHER)
     wait_until(lambda: other.get("/other").status == 429, "a rule of the other host's file")
 
+    def fleet():
+        reply = one.request_json("GET", "/v1/hosts")
+        return len(reply["hosts"]), reply["fleet"]["rules_differ"]
+    wait_until(lambda: fleet() == (2, 0), "both with the same rules")
+
 
 # ---- Files or database ----
 
