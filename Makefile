@@ -102,7 +102,7 @@ RLS_CFLAGS = $(shell pkg-config --cflags $(RLS_PACKAGES)) -isystem $B/proto
 # client bears a lack of memory: OpenSSL is linked in there, and does not.
 TESTS := $(patsubst %.c,$B/%,$(filter-out $(if $(CROSS),tests/unit/rls/% tests/unit/http/% tests/unit/control/% \
 	$(filter-out tests/unit/queue/test_retry_policy.c,$(wildcard tests/unit/queue/*.c)) \
-	tests/unit/remote/test_client_memory.c tests/unit/serve/test_nginx_conf.c tests/unit/serve/test_processes.c),\
+	tests/unit/remote/test_client_memory.c $(patsubst %,tests/unit/serve/test_%.c,listening nginx_conf processes)),\
 	$(wildcard tests/unit/*/test_*.c tests/stress/test_*.c)))
 FUZZERS := $(patsubst %.c,$B/%,$(wildcard fuzz/fuzz_*.c))
 

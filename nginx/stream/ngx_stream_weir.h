@@ -78,6 +78,7 @@ typedef struct {
     unsigned authenticated : 1;
     unsigned is_operator : 1;
     unsigned closing : 1; /* after the replies are sent */
+    unsigned settled : 1; /* not new: it has sent something, or been silent for FIRST_MS */
     unsigned known : 1;   /* the last password was right: the next is checked at once */
     size_t name_len;
     char name[NGX_STREAM_WEIR_NAME_MAX];

@@ -8,6 +8,7 @@
 #define IN_ROOM    (64 * 1024)
 #define OUT_ROOM   (256 * 1024)
 #define SMALL      4096  /* an incomplete command up to this size is copied rather than read into its own buffer */
+#define FIRST_MS   1000  /* so long a worker that exits waits for the first command of a new connection */
 #define STALLED_MS 60000 /* timeout of an incomplete command or unread replies, if none is configured */
 #define STEPS_MAX  16    /* before other connections are served */
 
@@ -248,10 +249,14 @@ static ngx_int_t ngx_stream_weir_wait(ngx_stream_weir_session_t *session)
     ngx_msec_t timeout = session->conf->timeout, stalled = timeout ? timeout : STALLED_MS;
     if (session->pause.timer_set) /* the client is not the one to wait for */
         timeout = stalled = 0;
-    c->idle = session->out.len == 0 && session->in.len == 0;
+    ngx_uint_t empty = session->out.len == 0 && session->in.len == 0;
+    session->settled |= session->stream->received > 0 || (timeout && timeout <= FIRST_MS);
+    c->idle = empty && session->settled;
     if (c->idle && ngx_exiting)
         return NGX_DONE;
-    ngx_reusable_connection(c, c->idle); /* else idle clients could take all connections of the worker, the gateway's */
+    if (empty && !session->settled)
+        timeout = FIRST_MS;
+    ngx_reusable_connection(c, empty); /* else idle clients could take all connections of the worker, the gateway's */
     ngx_stream_weir_set_timer(c->write, session->out.len ? stalled : 0);
     ngx_stream_weir_set_timer(c->read, session->out.len ? 0 : session->in.len ? stalled : timeout);
     if (ngx_handle_read_event(c->read, 0) != NGX_OK || ngx_handle_write_event(c->write, 0) != NGX_OK)
@@ -307,13 +312,22 @@ static void ngx_stream_weir_event(ngx_event_t *event)
 {
     ngx_connection_t *c = event->data;
     ngx_stream_session_t *s = c->data;
+    ngx_stream_weir_session_t *session = ngx_stream_get_module_ctx(s, ngx_stream_weir_module);
+    if (event->timedout && !session->settled) {
+        session->settled = 1;
+        event->timedout = 0;
+    }
+    if (c->close && ngx_exiting && session->settled) {
+        c->close = 0; /* a command may have arrived: it is read before the connection is closed */
+        c->read->ready = 1;
+    }
     if (event->timedout)
         ngx_log_error(NGX_LOG_INFO, c->log, NGX_ETIMEDOUT, "client timed out");
     if (event->timedout || c->close) { /* `close`: the worker is shutting down, or short of connections */
         ngx_stream_finalize_session(s, NGX_STREAM_OK);
         return;
     }
-    ngx_stream_weir_resume(ngx_stream_get_module_ctx(s, ngx_stream_weir_module));
+    ngx_stream_weir_resume(session);
 }
 
 static void ngx_stream_weir_paused(ngx_event_t *event)

@@ -1,7 +1,6 @@
 /*
  * Signals as actions. nginx's signals are accepted, too: SIGUSR1 (reopen logs, as logrotate sends it) reloads, SIGQUIT
- * stops, SIGUSR2 (replace the binary) is ignored. By default each of them would end the process, and the gateway with
- * it.
+ * stops, SIGUSR2 (replace the binary) upgrades. By default each of them would end the process, and the gateway with it.
  */
 #include "base/signals.h"
 
@@ -29,9 +28,9 @@ int weir__signals_open(void)
 enum weir__signal_action weir__signal_next(int signals)
 {
     struct signalfd_siginfo signal;
-    while (read(signals, &signal, sizeof signal) == (ssize_t)sizeof signal) {
-        if (signal.ssi_signo == SIGUSR2) /* not supported; a restart keeps the counters */
-            continue;
+    if (read(signals, &signal, sizeof signal) == (ssize_t)sizeof signal) {
+        if (signal.ssi_signo == SIGUSR2)
+            return WEIR__ACTION_UPGRADE;
         return signal.ssi_signo == SIGHUP || signal.ssi_signo == SIGUSR1 ? WEIR__ACTION_RELOAD : WEIR__ACTION_STOP;
     }
     return WEIR__ACTION_NONE;

@@ -7,6 +7,7 @@
 enum weir__signal_action {
     WEIR__ACTION_NONE, /* no signal is pending */
     WEIR__ACTION_RELOAD,
+    WEIR__ACTION_UPGRADE, /* execute the program that is at this one's path now */
     WEIR__ACTION_STOP
 };
 

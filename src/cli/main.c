@@ -20,7 +20,7 @@ static int cmd_version(struct weir__given *given)
 /* Commands with a blank in their name are clients of the rules service. */
 static const struct weir__cli_command commands[] = {
     {"init", "force,f", 0, 1, NULL, weir__cmd_init},
-    {"serve", "check print-nginx", 0, 1, NULL, weir__cmd_serve},
+    {"serve", "check takeover= print-nginx", 0, 1, NULL, weir__cmd_serve},
     {"agent", "once", 0, 1, NULL, weir__cmd_agent},
     {"top", "once json interval,i= keys= rules=", 0, 1, NULL, weir__cmd_top},
     {"advise", "json rule= rules=", 0, 1, NULL, weir__cmd_advise},

@@ -3,6 +3,8 @@
 #include "cli/cli.h"
 #include "cli/diagnose.h"
 
+#include <string.h>
+
 int weir__cmd_serve(struct weir__given *given)
 {
     struct weir__findings findings = {.to = stderr};
@@ -10,6 +12,11 @@ int weir__cmd_serve(struct weir__given *given)
     if (check && print) {
         fputs("weir serve: one of --check and --print-nginx\n", stderr);
         weir__help(stderr, "serve");
+        return 2;
+    }
+    const char *takeover = weir__option(given, "takeover");
+    if (takeover && strcmp(takeover, WEIR__TAKEOVER_FORMAT) != 0) {
+        fprintf(stderr, "weir serve: this version cannot take over from the one that runs; restart it\n");
         return 2;
     }
     enum weir__serve_mode mode = check ? WEIR__SERVE_CHECK : print ? WEIR__SERVE_PRINT : WEIR__SERVE_RUN;

@@ -120,6 +120,7 @@ struct weir__queue_config {
     const char *gateway;    /* path of the gateway's delivery socket; set when nginx.conf is written */
     const char *database;   /* "sqlite:STATE/queue.db"; NULL: the store */
     const char *socket;     /* STATE/queue.sock: the agent's listener for requests from nginx */
+    int listener;           /* a Unix socket that all agents of a supervisor share, and the first binds; 0: none */
 };
 
 /* Where the rules of a host with a rules service are: admin.rules. */

@@ -21,7 +21,9 @@ enum {
     IDLE_S = 30,
     STACK = 2 << 20,        /* bytes, of each thread */
     BODIES_MAX = 128 << 20, /* bytes of all bodies, which are kept before a token is checked; one address has less */
-    BODY_SMALL = 64 << 10   /* bytes of a body that is kept in any case */
+    BODY_SMALL = 64 << 10,  /* bytes of a body that is kept in any case */
+    LAST_MS = 1000,         /* for requests in progress when it stops */
+    LOOK_MS = 5
 };
 
 struct weir__admin {
@@ -29,7 +31,14 @@ struct weir__admin {
     struct weir__control *control;
     bool tls;
     char *certificate, *key;
-    uint64_t bodies; /* bytes, of all connections; atomic */
+    uint64_t bodies;   /* bytes, of all connections; atomic */
+    uint64_t requests; /* in progress, and expected by connections that have sent none yet; atomic */
+};
+
+/* A connection. */
+struct admin_connection {
+    bool used;    /* it has sent a request */
+    bool trusted; /* its last token or session was valid */
 };
 
 /* A request while it is received. */
@@ -152,13 +161,13 @@ static enum MHD_Result run(struct weir__admin *admin, struct MHD_Connection *con
         .tls = admin->tls,
     };
     const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
-    bool *trusted = info ? info->socket_context : NULL;
-    int64_t delay_ms = trusted && *trusted ? 0 : weir__rest_delay_ms(admin->control, &request);
+    struct admin_connection *state = info ? info->socket_context : NULL;
+    int64_t delay_ms = state && state->trusted ? 0 : weir__rest_delay_ms(admin->control, &request);
     if (delay_ms > 0)
         nanosleep(&(struct timespec){delay_ms / 1000, delay_ms % 1000 * 1000000}, NULL);
     weir__rest_run(admin->control, &request, &reply);
-    if (trusted)
-        *trusted = (*trusted || reply.right_token) && !reply.wrong_token;
+    if (state)
+        state->trusted = (state->trusted || reply.right_token) && !reply.wrong_token;
     return send_reply(connection, &reply);
 }
 
@@ -207,12 +216,18 @@ static enum MHD_Result handle_request(void *context, struct MHD_Connection *conn
 static void *begin(void *context, const char *target, struct MHD_Connection *connection)
 {
     struct admin_request *received = calloc(1, sizeof *received);
-    (void)context;
-    (void)connection;
+    struct weir__admin *admin = context;
+    const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+    struct admin_connection *state = info ? info->socket_context : NULL;
+    bool first = state && !state->used;
     if (received && !(received->target = strdup(target))) {
         free(received);
         received = NULL;
     }
+    if (received && !first)
+        weir__add64(&admin->requests, 1);
+    if (received && first)
+        state->used = true;
     return received;
 }
 
@@ -225,24 +240,29 @@ static void end(void *context, struct MHD_Connection *connection, void **state, 
     if (!received)
         return;
     weir__add64(&admin->bodies, -(uint64_t)received->counted);
+    weir__add64(&admin->requests, -(uint64_t)1);
     weir__buffer_free(&received->body);
     free(received->target);
     free(received);
     *state = NULL;
 }
 
-/* Each connection has a flag: its last token or session was valid. */
-static void connected(void *context, struct MHD_Connection *connection, void **flag,
+static void connected(void *context, struct MHD_Connection *connection, void **state,
                       enum MHD_ConnectionNotificationCode what)
 {
-    (void)context;
+    struct weir__admin *admin = context;
+    struct admin_connection *known = *state;
     (void)connection;
     if (what == MHD_CONNECTION_NOTIFY_STARTED) {
-        *flag = calloc(1, sizeof(bool));
-    } else {
-        free(*flag);
-        *flag = NULL;
+        *state = known = calloc(1, sizeof *known);
+        if (known)
+            weir__add64(&admin->requests, 1);
+        return;
     }
+    if (known && !known->used)
+        weir__add64(&admin->requests, -(uint64_t)1);
+    free(known);
+    *state = NULL;
 }
 
 /* ---- Listening ---- */
@@ -273,7 +293,8 @@ int weir__admin_bind(const struct weir__listener *listener, char *why, size_t wh
 static struct MHD_Daemon *listen_at(struct weir__admin *admin, int socket)
 {
     /* One thread per connection: a request that waits for the database does not block others. */
-    unsigned flags = MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_THREAD_PER_CONNECTION | (admin->tls ? MHD_USE_TLS : 0u);
+    unsigned flags =
+        MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_THREAD_PER_CONNECTION | MHD_USE_ITC | (admin->tls ? MHD_USE_TLS : 0u);
     /* As nginx's listeners: the defaults of GnuTLS have TLS 1.0 and 1.1. */
     static char versions[] = "NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2";
     struct MHD_OptionItem tls[] = {{MHD_OPTION_HTTPS_PRIORITIES, 0, versions},
@@ -286,8 +307,8 @@ static struct MHD_Daemon *listen_at(struct weir__admin *admin, int socket)
     return MHD_start_daemon(flags, 0, NULL, NULL, handle_request, admin, MHD_OPTION_LISTEN_SOCKET, socket,
                             MHD_OPTION_THREAD_STACK_SIZE, (size_t)STACK, MHD_OPTION_CONNECTION_LIMIT,
                             (unsigned)CONNECTIONS, MHD_OPTION_PER_IP_CONNECTION_LIMIT, (unsigned)CONNECTIONS_OF_ONE,
-                            MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)IDLE_S, MHD_OPTION_URI_LOG_CALLBACK, begin, NULL,
-                            MHD_OPTION_NOTIFY_COMPLETED, end, admin, MHD_OPTION_NOTIFY_CONNECTION, connected, NULL,
+                            MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)IDLE_S, MHD_OPTION_URI_LOG_CALLBACK, begin, admin,
+                            MHD_OPTION_NOTIFY_COMPLETED, end, admin, MHD_OPTION_NOTIFY_CONNECTION, connected, admin,
                             MHD_OPTION_ARRAY, admin->tls ? tls : plain, MHD_OPTION_END);
 }
 
@@ -329,8 +350,17 @@ void weir__admin_stop(struct weir__admin *admin)
 {
     if (!admin)
         return;
-    if (admin->daemon)
+    if (admin->daemon) {
+        /* Otherwise libmicrohttpd calls shutdown(2), also for the processes that share the socket. */
+        MHD_socket socket = MHD_quiesce_daemon(admin->daemon);
+        int waited = 0;
+        do
+            usleep(LOOK_MS * 1000);
+        while ((waited += LOOK_MS) < LAST_MS && weir__load64(&admin->requests));
         MHD_stop_daemon(admin->daemon);
+        if (socket != MHD_INVALID_SOCKET)
+            close(socket);
+    }
     free(admin->certificate);
     free(admin->key);
     free(admin);

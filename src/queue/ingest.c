@@ -8,6 +8,7 @@
 #include "base/clock.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <microhttpd.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,6 +26,7 @@ enum {
     IDLE_S = 120,            /* longer than nginx keeps an idle connection */
     LAST_MS = 2000,          /* at the end, for replies in progress */
     LOOK_US = 2000,          /* poll interval meanwhile */
+    NEXT_US = 50000,         /* before that, for connections in use to be closed with their next reply */
     BACKLOG = 4096,
     FILES = 8192 /* descriptors: as many connections as nginx's workers may keep open */
 };
@@ -33,6 +35,7 @@ struct weir__ingest {
     const struct weir__config *config;
     struct MHD_Daemon *daemon;
     struct weir__committer *committer;
+    bool shared;        /* its socket is config->queue.listener */
     uint64_t exchanges; /* in progress; atomic */
     size_t bytes;       /* of their memory; the listener's thread alone uses it */
 };
@@ -59,6 +62,8 @@ static const char *header(const struct exchange *exchange, const char *name)
 
 /* ---- Responses ---- */
 
+static uint64_t stopping; /* a listener of this process stops: replies close their connections; atomic */
+
 static enum MHD_Result respond(struct MHD_Connection *connection, unsigned status, const char *body,
                                const char *const *headers)
 {
@@ -68,6 +73,8 @@ static enum MHD_Result respond(struct MHD_Connection *connection, unsigned statu
         return MHD_NO;
     MHD_add_response_header(response, "Content-Type", "application/json");
     MHD_add_response_header(response, "Cache-Control", "no-store");
+    if (weir__load64(&stopping))
+        MHD_add_response_header(response, "Connection", "close");
     for (; headers && *headers; headers += 2)
         MHD_add_response_header(response, headers[0], headers[1]);
     enum MHD_Result result = MHD_queue_response(connection, status, response);
@@ -327,17 +334,42 @@ static void allow_files(void)
     (void)!setrlimit(RLIMIT_NOFILE, &files);
 }
 
-static int listen_socket(const struct weir__config *config, char *why, size_t why_size)
+/* True if the socket listens, and the path is (as far as one can see) its own: an agent before this one bound it. */
+static bool is_ready(int shared, const char *path)
+{
+    int listens = 0;
+    socklen_t len = sizeof listens;
+    struct stat at;
+    return shared > 0 && getsockopt(shared, SOL_SOCKET, SO_ACCEPTCONN, &listens, &len) == 0 && listens &&
+           lstat(path, &at) == 0 && S_ISSOCK(at.st_mode);
+}
+
+static bool is_bound(int fd)
+{
+    struct sockaddr_un at;
+    socklen_t len = sizeof at;
+    return getsockname(fd, (struct sockaddr *)&at, &len) != 0 || len > sizeof at.sun_family;
+}
+
+static int listen_socket(const struct weir__config *config, bool *shared, char *why, size_t why_size)
 {
     const char *path = config->queue.socket;
     char temporary[sizeof((struct sockaddr_un *)NULL)->sun_path];
     snprintf(temporary, sizeof temporary, "%s.new", path);
+    *shared = true;
+    if (is_ready(config->queue.listener, path)) {
+        allow_files();
+        return fcntl(config->queue.listener, F_DUPFD_CLOEXEC, 0);
+    }
     if (is_listened_on(path)) {
         snprintf(why, why_size, "another agent listens on %s already", path);
         return -1;
     }
     struct sockaddr_un at;
     int fd = unix_socket(temporary, &at);
+    *shared = config->queue.listener > 0 && !is_bound(config->queue.listener) && fd >= 0;
+    if (*shared)
+        *shared = dup3(config->queue.listener, fd, O_CLOEXEC) == fd;
     unlink(temporary);
     if (fd >= 0 && weir__file_make_folder(path) && bind(fd, (const struct sockaddr *)&at, sizeof at) == 0 &&
         admit(config, temporary) && listen(fd, BACKLOG) == 0 && rename(temporary, path) == 0) {
@@ -369,7 +401,7 @@ struct weir__ingest *weir__ingest_start(const struct weir__config *config, const
     if (!ingest)
         return NULL;
     ingest->config = config;
-    int socket = listen_socket(config, why, why_size);
+    int socket = listen_socket(config, &ingest->shared, why, why_size);
     if (socket >= 0)
         ingest->committer = weir__committer_start(config, log, done, dispatcher);
     if (ingest->committer && !(ingest->daemon = listen_on(ingest, socket)))
@@ -387,13 +419,18 @@ void weir__ingest_stop(struct weir__ingest *ingest)
     if (!ingest)
         return;
     if (ingest->daemon) {
-        unlink(ingest->config->queue.socket);
+        if (!ingest->shared) /* clients of a shared one wait for the next agent */
+            unlink(ingest->config->queue.socket);
+        weir__store64(&stopping, 1);
         MHD_socket socket = MHD_quiesce_daemon(ingest->daemon);
+        if (ingest->shared) /* nginx connects anew for the requests after these, and the next agent accepts */
+            usleep(NEXT_US);
         weir__committer_end(ingest->committer); /* completes all jobs, so nothing is suspended any more */
         for (int64_t until = weir__monotonic_ms() + LAST_MS;
              weir__load64(&ingest->exchanges) && weir__monotonic_ms() < until;)
             usleep(LOOK_US); /* responses in progress */
         MHD_stop_daemon(ingest->daemon);
+        weir__store64(&stopping, 0);
         if (socket != MHD_INVALID_SOCKET)
             close(socket);
     }

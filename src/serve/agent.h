@@ -6,6 +6,7 @@
 
 #include "base/host_calls.h"
 #include "base/sidecar.h"
+#include "serve/listening.h"
 #include "serve/privilege.h"
 #include "stats/membership.h"
 #include "sync/sync.h"
@@ -36,6 +37,7 @@ struct weir__agent_process {
     int64_t port_due_ms; /* time of the next attempt to bind the port */
     char *nginx_conf;    /* the supervisor's nginx.conf; the agent's process overwrites its copy, which has secrets */
     int death;           /* its parent-death signal; 0: SIGTERM, for a last exchange with the store */
+    struct weir__listening *listening; /* has the admin listener's socket for all agents; NULL: each binds its own */
 };
 
 /* Turns this process into the agent; drops root's privileges. False after a logged error: the process must exit. */

@@ -42,7 +42,8 @@ static bool become_agent(struct weir__config *config, const struct weir__agent_u
 
 /* The agent's process. It has its own session: Ctrl-C at a terminal does not reach it, and it cannot insert input into
  * that terminal. It dies with its parent. */
-_Noreturn static void agent_main(const struct weir__agent_process *agent, pid_t parent, int channel, int output)
+_Noreturn static void agent_main(const struct weir__agent_process *agent, pid_t parent, int channel, int output,
+                                 int admin, int queue)
 {
     struct weir__config own = *agent->config;
     struct weir__logger log = *agent->log;
@@ -51,7 +52,9 @@ _Noreturn static void agent_main(const struct weir__agent_process *agent, pid_t 
         _exit(1);
     if (output > 0 && dup2(output, STDOUT_FILENO) >= 0 && dup2(output, STDERR_FILENO) >= 0)
         log.file = STDERR_FILENO; /* not the log file, which it could truncate */
-    weir__close_descriptors(log.file, channel);
+    weir__close_descriptors((int[]){log.file, channel, admin, queue}, 4);
+    own.admin.socket = admin;
+    own.queue.listener = queue;
     setsid();
     if (agent->nginx_conf)
         explicit_bzero(agent->nginx_conf, strlen(agent->nginx_conf));
@@ -185,7 +188,9 @@ void weir__agent_start_if_due(struct weir__agent_process *agent)
     agent->due_ms = now_ms + PAUSE_MAX_MS; /* in case starting fails */
     if (!find_user_and_share(&agent->user, agent->config, agent->log))
         return;
-    agent->portless = port_is_taken(agent->config);
+    int admin = agent->listening ? weir__listening_admin(agent->listening, agent->config) : 0;
+    int queue = agent->listening ? weir__listening_queue(agent->listening, agent->config) : 0;
+    agent->portless = admin == 0 && port_is_taken(agent->config);
     agent->port_due_ms = now_ms + PAUSE_MAX_MS;
     bool connected = !agent->user.drops || (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) == 0 &&
                                             pipe2(output, O_CLOEXEC) == 0);
@@ -193,7 +198,7 @@ void weir__agent_start_if_due(struct weir__agent_process *agent)
         fcntl(output[0], F_SETFL, O_NONBLOCK);
     pid_t parent = getpid(), child = connected ? fork() : -1;
     if (child == 0)
-        agent_main(agent, parent, ends[1], output[1]);
+        agent_main(agent, parent, ends[1], output[1], admin, queue);
     close_if_open(&ends[1]);
     close_if_open(&output[1]);
     agent->channel = ends[0];

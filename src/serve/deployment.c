@@ -12,13 +12,12 @@
 
 /* ---- Reading ---- */
 
-struct weir__deployment *weir__deployment_read(const char *file, const struct weir__config *running, bool ports,
+struct weir__deployment *weir__deployment_read(const char *file, const struct weir__listening *ours,
                                                weir_diagnose *diagnose, void *context)
 {
     struct weir__deployment *deployment = calloc(1, sizeof *deployment);
     if (deployment && weir__config_load(&deployment->config, file, diagnose, context) == 0 &&
-        weir__preflight(&deployment->config, ports ? running : &deployment->config, diagnose, context,
-                        &deployment->facts))
+        weir__preflight(&deployment->config, ours, diagnose, context, &deployment->facts))
         return deployment;
     weir__deployment_free(deployment);
     return NULL;
@@ -85,7 +84,7 @@ bool weir__deployment_write(struct weir__deployment *deployment, const struct we
         return false;
     if (!test_only && weir__config_publish(&deployment->config)) {
         weir__logf(log, WEIR__LOG_WARNING, "%s: " WEIR__RULES_UNDECIDED, config->file);
-        if (!weir__preflight(config, config, weir__log_diagnostic, (void *)(uintptr_t)log, &deployment->facts))
+        if (!weir__preflight(config, NULL, weir__log_diagnostic, (void *)(uintptr_t)log, &deployment->facts))
             return false;
     }
     errno = 0;
@@ -115,6 +114,7 @@ bool weir__deployment_write(struct weir__deployment *deployment, const struct we
         .rules_by_workers = by_workers,
         .open_files = files.rlim_max > 1000000 ? 1000000 : (long)files.rlim_max,
         .test_only = test_only,
+        .number = number,
     };
     conf_free(deployment);
     deployment->conf = good ? weir__nginx_conf(config, &deployment->facts, &setting) : NULL;

@@ -5,6 +5,7 @@
 #ifndef WEIR_SERVE_DEPLOYMENT_H
 #define WEIR_SERVE_DEPLOYMENT_H
 
+#include "serve/listening.h"
 #include "serve/nginx.h"
 #include "serve/privilege.h"
 
@@ -23,9 +24,9 @@ struct weir__facts {
 /* True if the workers' user can read the rules: workers reload them themselves. */
 bool weir__workers_can_read(const struct weir__facts *facts, const char *path);
 
-/* Reports everything that keeps this configuration from running to `diagnose`. `running`: the active configuration,
- * whose ports are in use by this weir serve, or NULL. True: no errors. Changes nothing on disk. */
-bool weir__preflight(const struct weir__config *config, const struct weir__config *running, weir_diagnose *diagnose,
+/* Reports everything that keeps this configuration from running to `diagnose`. `ours`: the sockets of this weir serve,
+ * whose ports are in use by it; NULL: ports that are in use are accepted. True: no errors. Changes nothing on disk. */
+bool weir__preflight(const struct weir__config *config, const struct weir__listening *ours, weir_diagnose *diagnose,
                      void *context, struct weir__facts *facts);
 
 /* ---- The runtime directory (runtime_dir.c) ---- */
@@ -61,9 +62,8 @@ struct weir__deployment {
     char *conf;           /* text of nginx.conf */
 };
 
-/* Reads weir.yaml and runs the preflight checks. NULL after a report. `running` as in weir__preflight; without `ports`,
- * as for --check and --print, ports that are in use are accepted. */
-struct weir__deployment *weir__deployment_read(const char *file, const struct weir__config *running, bool ports,
+/* Reads weir.yaml and runs the preflight checks. NULL after a report. `ours` as in weir__preflight. */
+struct weir__deployment *weir__deployment_read(const char *file, const struct weir__listening *ours,
                                                weir_diagnose *diagnose, void *context);
 void weir__deployment_free(struct weir__deployment *deployment);
 
@@ -73,8 +73,11 @@ void weir__deployment_free(struct weir__deployment *deployment);
 
 /* The state of a running weir serve, from its start to its end. */
 struct weir__serving {
+    const char *file;   /* weir.yaml */
+    char program[4096]; /* this program's path */
     struct weir__nginx nginx;
     struct weir__runtime_dir folder;
+    struct weir__listening listening;
     struct weir__logger log;
     int signals; /* of weir__signals_open */
 };
@@ -94,8 +97,14 @@ void weir__deployment_log(const struct weir__deployment *deployment, const struc
 /* A fingerprint of weir.yaml, certificates, keys and password files on disk; 0: weir.yaml does not exist. */
 uint64_t weir__config_fingerprint(const struct weir__config *config);
 
+/* Masters of nginx that finish their last requests; when there are more, the oldest is cut short. */
+enum { WEIR__ENDING_MAX = 16 };
+
 /* Runs a tested deployment, and frees it, until a signal stops it. `print`: the fingerprint from when it was read.
  * Returns the exit code. */
 int weir__supervisor_run(struct weir__deployment *deployment, uint64_t print, struct weir__serving *serving);
+/* Runs what another version of this program has handed over, with weir.yaml read anew. Returns the exit code. */
+struct weir__takeover;
+int weir__supervisor_take_over(const struct weir__takeover *takeover, struct weir__serving *serving);
 
 #endif

@@ -347,7 +347,8 @@ void weir__handover_take(struct weir__config *config, const struct weir__agent_u
         admin->certificate = weir__file_read(admin->listener->tls.certificate, &len);
         admin->key = weir__file_read(admin->listener->tls.key, &len);
     }
-    admin->socket = weir__admin_bind(admin->listener, why, sizeof why);
+    if (admin->socket == 0)
+        admin->socket = weir__admin_bind(admin->listener, why, sizeof why);
     if (admin->socket < 0)
         weir__logf(log, WEIR__LOG_ERROR, "admin: %s", why);
 }

@@ -15,13 +15,19 @@ enum {
         500 /* for a killed helper to end; one that waits for a disk takes longer and is reaped by its parent later */
 };
 
-void weir__close_descriptors(int keep, int keep_too)
+void weir__close_descriptors(const int *keep, size_t count)
 {
-    int last = keep > keep_too ? keep : keep_too;
-    for (int fd = STDERR_FILENO + 1; fd < last; fd++)
-        if (fd != keep && fd != keep_too)
+    int last = STDERR_FILENO;
+    for (size_t i = 0; i < count; i++)
+        last = keep[i] > last ? keep[i] : last;
+    for (int fd = STDERR_FILENO + 1; fd < last; fd++) {
+        bool kept = false;
+        for (size_t i = 0; i < count; i++)
+            kept |= keep[i] == fd;
+        if (!kept)
             close(fd);
-    closefrom(last > STDERR_FILENO ? last + 1 : STDERR_FILENO + 1);
+    }
+    closefrom(last + 1);
 }
 
 /* True when the child has ended within `ms`. */
@@ -48,7 +54,7 @@ int weir__helper_fork(int64_t deadline_ms, int keep, int keep_too)
     if (child == 0) {
         setsid(); /* without the terminal of the user who started weir serve */
         prctl(PR_SET_PDEATHSIG, SIGKILL);
-        weir__close_descriptors(keep, keep_too);
+        weir__close_descriptors((int[]){keep, keep_too}, 2);
         return WEIR__IN_HELPER;
     }
     if (!wait_for(child, deadline_ms, &status)) {

@@ -4,6 +4,7 @@
 
 #include "base/log.h"
 #include "config/config.h"
+#include "serve/listening.h"
 
 #include <stdio.h>
 #include <sys/types.h>
@@ -30,9 +31,13 @@ enum weir__nginx_test { WEIR__NGINX_TEST_PASSED, WEIR__NGINX_TEST_FAILED, WEIR__
 enum weir__nginx_test weir__nginx_test_conf(const struct weir__nginx *nginx, const char *folder, const char *conf,
                                             int interrupt, char *output, size_t size);
 
-/* Starts nginx in its own session; it stops when this process dies. *output: a pipe with its standard error. -1: errno
- * has the reason. */
-pid_t weir__nginx_start(const struct weir__nginx *nginx, const char *folder, const char *conf, int *output);
+/* Starts nginx in its own session, with the listening sockets; it stops when this process dies. `output`: for its
+ * standard error. -1: errno has the reason. */
+pid_t weir__nginx_start(const struct weir__nginx *nginx, const char *folder, const char *conf,
+                        const struct weir__listening *listening, int output);
+
+/* A fingerprint of the files of nginx and of its modules: another one means that a new master has to load them. */
+uint64_t weir__nginx_fingerprint(const struct weir__nginx *nginx);
 
 /* ---- nginx.conf (nginx_conf.c) ---- */
 
@@ -43,6 +48,7 @@ struct weir__nginx_setting {
     bool rules_by_workers;  /* nginx's master, which is root, does not read them: the agent writes the file */
     long open_files;        /* limit of a worker */
     bool test_only;         /* for --check: without the real segment and logs */
+    unsigned number;        /* of the deployment: no two masters of nginx have the same pid file */
 };
 
 /* Returns the text of nginx.conf, which the caller frees; NULL: no memory. Paths in the runtime directory are relative.
@@ -64,6 +70,7 @@ enum weir__nginx_level {
 struct weir__nginx_message {
     enum weir__nginx_level level;
     weir_text message; /* the part of the line after time, process and connection */
+    long pid;          /* of the process; 0: the line has none */
 };
 
 struct weir__nginx_message weir__nginx_message_parse(weir_text line);

@@ -229,6 +229,7 @@ static void add_process(struct writer *w, json_t *to)
     add_placed(w, to, "user", w->facts->workers.user, config->user_place);
     add_text(w, to, "group", w->facts->workers.group);
     add_some(w, to, "workers", config->workers);
+    add_number(w, to, "number", w->setting->number);
     add_number(w, to, "connections", files > CONNECTIONS ? CONNECTIONS : files < FEWEST ? FEWEST : files);
 }
 

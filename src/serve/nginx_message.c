@@ -34,7 +34,8 @@ static bool skip(weir_text *text, const char *accept)
 /* `2026/11/15 06:41:31 [emerg] 12#12: *3 message`, or `nginx: [emerg] message` before nginx opens its log. */
 struct weir__nginx_message weir__nginx_message_parse(weir_text line)
 {
-    struct weir__nginx_message other = {WEIR__NGINX_OTHER, line};
+    struct weir__nginx_message other = {WEIR__NGINX_OTHER, line, 0};
+    long pid = 0;
     weir_text rest = line, behind;
     bool early = weir__text_skip(&rest, "nginx: ");
     if (!early && !(skip(&rest, "0123456789/") && weir__text_skip(&rest, " ") && skip(&rest, "0123456789:") &&
@@ -42,17 +43,19 @@ struct weir__nginx_message weir__nginx_message_parse(weir_text line)
         return other;
     const char *end = rest.len && rest.data[0] == '[' ? memchr(rest.data, ']', rest.len) : NULL;
     if (!end)
-        return early ? (struct weir__nginx_message){WEIR__NGINX_NOTICE, rest} : other;
+        return early ? (struct weir__nginx_message){WEIR__NGINX_NOTICE, rest, 0} : other;
     enum weir__nginx_level level = level_of((weir_text){rest.data + 1, (size_t)(end - rest.data) - 1});
     rest = (weir_text){end + 1, rest.len - (size_t)(end - rest.data) - 1};
     skip(&rest, " ");
     behind = rest;
-    if (!early && level && skip(&behind, "0123456789#") && weir__text_skip(&behind, ": "))
+    if (!early && level && skip(&behind, "0123456789#") && weir__text_skip(&behind, ": ")) {
+        pid = strtol(rest.data, NULL, 10); /* ends at the colon or before it */
         rest = behind;
+    }
     behind = rest;
     if (weir__text_skip(&behind, "*") && skip(&behind, "0123456789") && weir__text_skip(&behind, " "))
         rest = behind;
-    return (struct weir__nginx_message){level, rest};
+    return (struct weir__nginx_message){level, rest, pid};
 }
 
 /* ---- Translating ---- */

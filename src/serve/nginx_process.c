@@ -1,5 +1,6 @@
 /* Finds nginx and its modules, runs nginx -t, starts nginx. */
 #include "serve/nginx.h"
+#include "serve/takeover.h"
 #include "base/clock.h"
 
 #include <errno.h>
@@ -70,8 +71,8 @@ static bool find_module(const char *name, char path[4096])
 /* ---- Running ---- */
 
 /* In the child: executes the program with standard output and error in `output`, and `death` as its parent-death
- * signal. */
-static void become(char *const *argv, int output, pid_t parent, int death)
+ * signal. It inherits the sockets of `listening`, unless that is NULL. */
+static void become(char *const *argv, const struct weir__listening *listening, int output, pid_t parent, int death)
 {
     sigset_t none;
     struct rlimit files;
@@ -87,35 +88,24 @@ static void become(char *const *argv, int output, pid_t parent, int death)
     signal(SIGPIPE, SIG_DFL);
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
+    unsetenv("NOTIFY_SOCKET");
     unsetenv("NGINX"); /* names inherited sockets */
-    execv(argv[0], argv);
+    if (!listening || weir__listening_pass_on(listening))
+        execv(argv[0], argv);
     dprintf(2, "nginx: [emerg] %s cannot be run: %s\n", argv[0], strerror(errno));
     _exit(127);
 }
 
-static pid_t launch(char *const *argv, int death, bool stays, int *output)
+/* -1: errno has the reason. */
+static pid_t launch(char *const *argv, int death, const struct weir__listening *listening, int output)
 {
-    int ends[2];
-    pid_t parent = getpid();
-    if (pipe2(ends, O_CLOEXEC) != 0)
-        return -1;
-    if (stays) /* nginx must not block on a supervisor that waits for a disk */
-        fcntl(ends[1], F_SETFL, O_NONBLOCK);
-    pid_t child = fork();
-    if (child == 0) {
-        setsid();   /* no worker can insert input into the terminal that weir serve was started from */
-        umask(027); /* logs contain addresses and keys */
-        become(argv, ends[1], parent, death);
-    }
-    int error = errno;
-    close(ends[1]);
-    if (child < 0) {
-        close(ends[0]);
-        errno = error;
-        return -1;
-    }
-    *output = ends[0];
-    return child;
+    pid_t parent = getpid(), child = fork();
+    if (child != 0)
+        return child;
+    setsid();   /* no worker can insert input into the terminal that weir serve was started from */
+    umask(027); /* logs contain addresses and keys */
+    become(argv, listening, output, parent, death);
+    _exit(126);
 }
 
 static int reap(pid_t child)
@@ -134,13 +124,19 @@ enum { KILLED = -1, INTERRUPTED = -2 };
 static int run(char *const *argv, int interrupt, char *output, size_t size)
 {
     enum { PATIENCE_MS = 30000 }; /* nginx -t resolves names of hosts */
-    int from;
+    int ends[2];
     bool interrupted = false;
     size_t used = 0;
-    pid_t child = launch(argv, SIGKILL, false, &from);
     output[0] = 0;
-    if (child < 0)
+    if (pipe2(ends, O_CLOEXEC) != 0)
         return KILLED;
+    int from = ends[0];
+    pid_t child = launch(argv, SIGKILL, NULL, ends[1]);
+    close(ends[1]);
+    if (child < 0) {
+        close(from);
+        return KILLED;
+    }
     for (int64_t end = weir__monotonic_ms() + PATIENCE_MS;;) {
         struct pollfd wait[] = {{.fd = from, .events = POLLIN}, {.fd = interrupt, .events = POLLIN}};
         int64_t left = end - weir__monotonic_ms();
@@ -170,25 +166,62 @@ static char *argument(const char *text)
     return (char *)(uintptr_t)text; /* execv does not write to it */
 }
 
+/* The result of a program that tests something. */
+static enum weir__nginx_test test(char *const *argv, int interrupt, char *output, size_t size)
+{
+    int code = run(argv, interrupt, output, size);
+    if (code == INTERRUPTED)
+        return WEIR__NGINX_TEST_INTERRUPTED;
+    if (code == KILLED && output[0] == 0)
+        snprintf(output, size, "nginx: [emerg] %s %s did not end\n", argv[0], argv[1]);
+    return code == 0 ? WEIR__NGINX_TEST_PASSED : WEIR__NGINX_TEST_FAILED;
+}
+
 enum weir__nginx_test weir__nginx_test_conf(const struct weir__nginx *nginx, const char *folder, const char *conf,
                                             int interrupt, char *output, size_t size)
 {
     char *argv[] = {argument(nginx->program), argument("-t"), argument("-q"), argument("-p"),     argument(folder),
                     argument("-c"),           argument(conf), argument("-e"), argument("stderr"), NULL};
-    int code = run(argv, interrupt, output, size);
-    if (code == INTERRUPTED)
-        return WEIR__NGINX_TEST_INTERRUPTED;
-    if (code == KILLED && output[0] == 0)
-        snprintf(output, size, "nginx: [emerg] %s -t did not end\n", nginx->program);
-    return code == 0 ? WEIR__NGINX_TEST_PASSED : WEIR__NGINX_TEST_FAILED;
+    return test(argv, interrupt, output, size);
 }
 
-pid_t weir__nginx_start(const struct weir__nginx *nginx, const char *folder, const char *conf, int *output)
+enum weir__nginx_test weir__program_test(const char *program, const char *file, int interrupt, char *output,
+                                         size_t size)
+{
+    char *argv[] = {argument(program),
+                    argument("serve"),
+                    argument("--check"),
+                    argument("--takeover"),
+                    argument(WEIR__TAKEOVER_FORMAT),
+                    argument("--"),
+                    argument(file),
+                    NULL};
+    return test(argv, interrupt, output, size);
+}
+
+pid_t weir__nginx_start(const struct weir__nginx *nginx, const char *folder, const char *conf,
+                        const struct weir__listening *listening, int output)
 {
     char *argv[] = {argument(nginx->program), argument("-p"), argument(folder),   argument("-c"),
                     argument(conf),           argument("-e"), argument("stderr"), NULL};
     /* On SIGTERM nginx stops its workers; they would survive a SIGKILL of the master. */
-    return launch(argv, SIGTERM, true, output);
+    return launch(argv, SIGTERM, listening, output);
+}
+
+uint64_t weir__nginx_fingerprint(const struct weir__nginx *nginx)
+{
+    const char *const files[] = {nginx->program, nginx->module, nginx->stream_core, nginx->stream_module};
+    uint64_t sum = 0;
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        struct stat at = {.st_size = 0};
+        if (*files[i])
+            (void)!stat(files[i], &at);
+        uint64_t values[] = {at.st_dev, at.st_ino, (uint64_t)at.st_size, (uint64_t)at.st_mtim.tv_sec,
+                             (uint64_t)at.st_mtim.tv_nsec};
+        for (size_t j = 0; j < sizeof values / sizeof *values; j++)
+            sum = (sum ^ values[j]) * UINT64_C(0x9e3779b97f4a7c15);
+    }
+    return sum;
 }
 
 /* `nginx version: nginx/1.22.1` */

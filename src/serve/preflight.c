@@ -169,6 +169,11 @@ static void check_segment(struct preflight *preflight)
             weir__report_error(preflight->report, place, "the segment %s: %s", config->segment_path,
                                error == WEIR_EOWNER ? weir__mapped_why(config->segment_path, error, why, sizeof why)
                                                     : weir__segment_advice(error));
+        else if (config->segment_bytes != WEIR__SEGMENT_DEFAULT && at.st_size != config->segment_bytes)
+            weir__report_warning(preflight->report, place,
+                                 "the segment %s has %lld KiB and keeps them: size is for a new file; removing the "
+                                 "file while weir is stopped changes the size, and the counters in it are lost",
+                                 config->segment_path, (long long)(at.st_size >> 10));
         return;
     }
     int error = errno;
@@ -442,7 +447,8 @@ static int try_address(const struct addrinfo *at)
     return error;
 }
 
-static void check_port(struct preflight *preflight, const struct weir__listener *listener)
+static void check_port(struct preflight *preflight, const struct weir__listener *listener,
+                       const struct weir__listening *ours)
 {
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_NUMERICSERV}, *found;
     if (!listener->host)
@@ -454,7 +460,7 @@ static void check_port(struct preflight *preflight, const struct weir__listener 
     }
     int error = 0;
     for (const struct addrinfo *at = found; at && !error; at = at->ai_next)
-        error = try_address(at);
+        error = weir__listening_has(ours, at->ai_addr) ? 0 : try_address(at);
     freeaddrinfo(found);
     if (error == EADDRINUSE)
         weir__report_error(preflight->report, listener->place,
@@ -471,24 +477,13 @@ static void check_port(struct preflight *preflight, const struct weir__listener 
                            strerror(error));
 }
 
-static bool is_listener(const struct weir__config *config, const char *address)
-{
-    if (!config)
-        return false;
-    for (size_t i = 0; i < config->listener_count; i++)
-        if (strcmp(config->listeners[i].address, address) == 0)
-            return true;
-    return config->metrics && strcmp(config->metrics->address, address) == 0;
-}
-
-static void check_ports(struct preflight *preflight, const struct weir__config *running)
+static void check_ports(struct preflight *preflight, const struct weir__listening *ours)
 {
     const struct weir__config *config = preflight->config;
-    for (size_t i = 0; i < config->listener_count; i++)
-        if (!is_listener(running, config->listeners[i].address))
-            check_port(preflight, &config->listeners[i]);
-    if (config->metrics && !is_listener(running, config->metrics->address))
-        check_port(preflight, config->metrics);
+    for (size_t i = 0; i < config->listener_count && ours; i++)
+        check_port(preflight, &config->listeners[i], ours);
+    if (config->metrics && ours)
+        check_port(preflight, config->metrics, ours);
 }
 
 /* ---- Free space ---- */
@@ -540,7 +535,7 @@ static void check_space(const struct weir__config *config, const struct weir__fa
 
 /* ---- All checks ---- */
 
-bool weir__preflight(const struct weir__config *config, const struct weir__config *running, weir_diagnose *diagnose,
+bool weir__preflight(const struct weir__config *config, const struct weir__listening *ours, weir_diagnose *diagnose,
                      void *context, struct weir__facts *facts)
 {
     struct weir__diagnostics report = {.diagnose = diagnose,
@@ -564,6 +559,6 @@ bool weir__preflight(const struct weir__config *config, const struct weir__confi
     check_file(&preflight, config->log_place, "the log", config->log_path, WRITABLE);
     check_file(&preflight, config->access_place, "the access log", config->access_path, WRITABLE);
     check_file(&preflight, config->denied_place, "the log of denied requests", config->denied_path, WRITABLE);
-    check_ports(&preflight, running);
+    check_ports(&preflight, ours);
     return report.errors == 0;
 }

@@ -80,7 +80,7 @@ void weir__folder_of(const char *path, char *folder, size_t size);
 enum { WEIR__IN_HELPER = 256 };
 int weir__helper_fork(int64_t deadline_ms, int keep, int keep_too);
 
-/* Closes all descriptors above 2 but these two; 0: none. */
-void weir__close_descriptors(int keep, int keep_too);
+/* Closes all descriptors above 2 but these; 0: none. */
+void weir__close_descriptors(const int *keep, size_t count);
 
 #endif

@@ -1,6 +1,7 @@
 /* weir serve: reads and checks everything, then starts it; also --check and --print. */
 #include "serve/serve.h"
 #include "serve/deployment.h"
+#include "serve/takeover.h"
 #include "base/signals.h"
 
 #include <errno.h>
@@ -34,17 +35,17 @@ static int print(struct weir__deployment *deployment, struct weir__nginx *nginx)
 static enum weir__nginx_test try_to_the_end(struct weir__deployment *deployment, const struct weir__serving *serving)
 {
     enum weir__nginx_test tried = WEIR__NGINX_TEST_INTERRUPTED;
-    bool reload = false;
+    int again = 0;
     for (int left = 3; tried == WEIR__NGINX_TEST_INTERRUPTED; left--) {
         /* the last attempt ignores signals */
         tried = weir__deployment_test(deployment, serving, left > 0 ? serving->signals : -1);
         for (enum weir__signal_action action; (action = weir__signal_next(serving->signals)) != WEIR__ACTION_NONE;
-             reload = true)
+             again = action == WEIR__ACTION_UPGRADE ? SIGUSR2 : SIGHUP)
             if (action == WEIR__ACTION_STOP)
                 return WEIR__NGINX_TEST_INTERRUPTED;
     }
-    if (reload)
-        raise(SIGHUP);
+    if (again)
+        raise(again);
     return tried;
 }
 
@@ -100,12 +101,38 @@ static int run(struct weir__deployment *deployment, struct weir__serving *servin
     return tried == WEIR__NGINX_TEST_INTERRUPTED ? 0 : code;
 }
 
+/* Goes on with what another version of this program has handed over. */
+static int take_over(struct weir__serving *serving)
+{
+    static struct weir__takeover takeover;
+    struct weir__logger *log = &serving->log;
+    signal(SIGPIPE, SIG_IGN);
+    log->plain = false;
+    if (!weir__takeover_receive(&takeover, serving))
+        return 1;
+    if (!weir__logger_open(log, *takeover.log_path ? takeover.log_path : NULL, takeover.log_json))
+        weir__logf(log, WEIR__LOG_ERROR, "%s cannot be opened: %s", takeover.log_path, strerror(errno));
+    weir__privilege_limit(log);
+    int code = weir__supervisor_take_over(&takeover, serving);
+    weir__runtime_dir_remove(&serving->folder);
+    weir__logger_close(log);
+    return code;
+}
+
 static int serve(const char *file, enum weir__serve_mode mode, int signals, weir_diagnose *diagnose, void *context)
 {
-    struct weir__serving serving = {.log = {.file = STDERR_FILENO, .plain = true}, .signals = signals};
+    static struct weir__serving serving;
+    serving = (struct weir__serving){.file = file, .log = {.file = STDERR_FILENO, .plain = true}, .signals = signals};
     char missing[512];
     signal(SIGCHLD, SIG_DFL); /* if the parent ignored it, children could not be waited for */
-    struct weir__deployment *deployment = weir__deployment_read(file, NULL, mode == WEIR__SERVE_RUN, diagnose, context);
+    if (mode == WEIR__SERVE_RUN) {
+        weir__program_path(serving.program);
+        if (weir__takeover_pending())
+            return take_over(&serving);
+        weir__systemd_sockets(&serving.listening);
+    }
+    const struct weir__listening *ours = mode == WEIR__SERVE_RUN ? &serving.listening : NULL;
+    struct weir__deployment *deployment = weir__deployment_read(file, ours, diagnose, context);
     if (!deployment)
         return 1;
     bool found = weir__nginx_find(&serving.nginx, missing, sizeof missing);

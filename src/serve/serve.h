@@ -20,6 +20,9 @@
  * Helpers: short-lived children with a deadline (helper_process.c) for work as the agent's or the workers' user, and
  * for root's work on files that the agent can write.
  *
+ * The supervisor binds all listeners (listening.c), and replaces nginx's master, the agent and itself (takeover.c)
+ * without closing one; systemd keeps them while it restarts (systemd.c).
+ *
  * The supervisor gives the agent what only root can read or bind (handover.c): secrets, files, the admin port. Two
  * descriptors connect them: a socket for requests to write sidecar files (base/sidecar.h), and a pipe for log lines.
  * weir agent is a supervisor with an agent and without nginx, beside an nginx or an application that something else
@@ -41,6 +44,10 @@ enum weir__serve_mode {
     WEIR__SERVE_CHECK, /* reports whether it would run; changes nothing */
     WEIR__SERVE_PRINT  /* prints nginx.conf */
 };
+
+/* The format in which a weir serve hands over to another version of itself (takeover.h). The new one states that it
+ * knows the format, before it is executed: weir serve --check --takeover FORMAT. */
+#define WEIR__TAKEOVER_FORMAT "1"
 
 /* weir serve. Returns the exit code. Until nginx runs, errors in weir.yaml and its rules go to `diagnose`. */
 int weir__serve(const char *file, enum weir__serve_mode mode, weir_diagnose *diagnose, void *context);

@@ -110,6 +110,7 @@ class Served:
         self.write(yaml)
         self.process = self.group = self.runtime_dir = None
         self.inside = []  # prefix of the command: ip netns exec …
+        self.program = WEIR
 
     def write(self, yaml):
         """As an editor should: writes another file, then renames it."""
@@ -135,7 +136,7 @@ class Served:
         """Waits until it runs; without `running` it returns at once, and group and runtime_dir stay unknown."""
         self.log_file = self.folder / "log.txt"
         with open(self.log_file, "wb") as output:
-            self.process = subprocess.Popen([*self.inside, WEIR, "serve", "weir.yaml"], cwd=self.folder, env=env,
+            self.process = subprocess.Popen([*self.inside, self.program, "serve", "weir.yaml"], cwd=self.folder, env=env,
                                             stdin=stdin, stdout=output, stderr=output, **more)
         if not running:
             return self
