@@ -159,7 +159,7 @@ weir_text weir__several_value(struct weir__several *several, size_t number, bool
 /*
  * Describes an attribute that a request lacks, or whose value has no entry in a map or no tier, by what the client
  * sends: "header x-api-key", "header x-api-key with a known value". True if it is a credential: user_id, api_key or the
- * header Authorization.
+ * header Authorization or X-API-Key.
  */
 bool weir__value_missing_text(struct weir__values *values, int attribute, char *text, size_t size);
 

@@ -463,7 +463,8 @@ bool weir__value_missing_text(struct weir__values *values, int attribute, char *
         if (wanted->kind != WEIR__ATTR_NAMED || wanted->source < 0)
             break;
     }
-    credential |= wanted->kind == WEIR__ATTR_HEADER && weir__text_is(wanted->name, "authorization");
+    credential |= wanted->kind == WEIR__ATTR_HEADER &&
+                  (weir__text_is(wanted->name, "authorization") || weir__text_is(wanted->name, "x-api-key"));
     if (wanted->kind == WEIR__ATTR_SEGMENT)
         snprintf(number, sizeof number, "%d", wanted->segment);
     snprintf(text, size, "%s%s%s%.*s%s", kind_names[wanted->kind], wanted->name.len || *number ? " " : "", number,

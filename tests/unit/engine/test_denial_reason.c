@@ -93,6 +93,7 @@ TEST(a_missing_attribute_is_named)
     } cases[] = {
         {"/key", "header x-api-key", "Key", 401},
         {"/user", "header authorization", "Bearer", 401},
+        {"/raw", "header x-api-key", "Key", 401},
         {"/tenant", "cookie tenant", NULL, 400},
         {"/second", "argument b", NULL, 400},
         {"/app", "attribute job", NULL, 400},
@@ -103,7 +104,8 @@ TEST(a_missing_attribute_is_named)
         {"/plan", "header x-plan", NULL, 400},
     };
     weir *w = test_engine(
-        TOP "rules:\n" MISSING("key", "k:${api_key}", "") MISSING("user", "${user_id}", "")
+        TOP "rules:\n" MISSING("key", "k:${api_key}", "") MISSING("user", "${user_id}",
+                                                                  "") MISSING("raw", "${header:X-API-Key}", "")
             MISSING("tenant", "${tenant}", "") MISSING("second", "${path}:${query:b}", "") MISSING("app", "${job}", "")
                 MISSING("part", "${path:2}", "") MISSING("address", "${client_ip}", "") MISSING(
                     "chosen", "${api_key}",
