@@ -295,7 +295,7 @@ def test_what_does_not_work_changes_nothing(installed, what):
         elif what == "missing":
             (one.folder / "bin" / "weir").unlink()
         elif what == "crash":
-            one.put("weir", b"#!/bin/sh\nkill -SEGV $$\n")
+            one.put("weir", b"#!/bin/sh\nkill -KILL $$\n")
         elif what == "older":  # knows nothing of a takeover
             one.put("weir", f"#!/bin/sh\ncase \"$*\" in *--takeover*) echo no option >&2; exit 2;; esac\nexec {WEIR} \"$@\"\n".encode())
         elif what == "module":
@@ -403,6 +403,15 @@ def test_a_full_disk(installed):
         one.signal(signal.SIGUSR2)
         one.wait_for_log("has taken over")
         one.wait_for_log("reloaded weir.yaml")
+
+
+def test_another_size_of_the_segment_is_not_taken_silently(installed):
+    one = installed().start()
+    assert "keeps them" not in one.run("--check").stderr
+    one.change("size: 1MiB", "size: 2MiB")
+    one.wait_for_log("segment has 1024 KiB and keeps them: size is for a new file")
+    one.wait_for_log("reloaded weir.yaml")
+    assert "weir.yaml:3:18: warning: the segment" in one.run("--check").stderr
 
 
 # ---- A restart under systemd ----
