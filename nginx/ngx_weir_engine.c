@@ -7,7 +7,7 @@
  * workers read the rules: for rules written by a user whom the master, which is root, must not trust.
  */
 #include "ngx_weir.h"
-#include "engine/mapped_file.h"
+#include "engine/denial_recorder.h"
 #include "ngx_weir_store.h"
 
 /* ---- Directives ---- */
@@ -368,6 +368,21 @@ static void ngx_weir_log_reload(ngx_log_t *log, ngx_weir_engine_t *conf)
 }
 
 /*
+ * Logs warnings (warn_at) of all workers from the ring of recent denials, once a host; at most so many at once that a
+ * flood of them does not keep the worker busy.
+ */
+static void ngx_weir_log_warnings(ngx_log_t *log, const ngx_weir_engine_t *conf)
+{
+    enum { LINES = 25 };
+    static struct weir__warning_cursor cursor;
+    char line[WEIR__WARNING_LINE];
+    if (ngx_worker != 0 || conf->quiet)
+        return;
+    for (ngx_uint_t i = 0; i < LINES && weir__warning_line(conf->engine, &cursor, line); i++)
+        ngx_log_error(NGX_LOG_WARN, log, 0, "weir: %s", line);
+}
+
+/*
  * Polls for new rules by a dry run of weir_check, which reads the disk at most once a second. Requests use
  * weir__check_fast, which does not poll, so none waits for the disk.
  */
@@ -384,6 +399,7 @@ static void ngx_weir_poll(ngx_event_t *event)
     ngx_weir_log_reload(event->log, conf);
     ngx_weir_log_lost(event->log, conf);
     ngx_weir_log_agentless(event->log, conf);
+    ngx_weir_log_warnings(event->log, conf);
     ngx_add_timer(event, POLL_MS);
 }
 

@@ -570,6 +570,7 @@ typedef struct weir_rule_stats {
     uint64_t rolled_back;              /* taken, then refunded because another rule denied */
     uint64_t shed;                     /* denied because of overload; not included in `denied` */
     uint64_t shed_of[4];               /* `shed` by enum weir_priority; critical requests are never shed */
+    uint64_t warnings;                 /* keys that reached warn_at, once a window each */
 } weir_rule_stats;
 
 /*
@@ -583,8 +584,9 @@ int weir_rules_each(weir *engine, int (*visit)(void *context, const weir_rule_in
 
 /* Keys of a rule, from those that were sampled in the last ten minutes (weir_options.hot). */
 typedef struct weir_hot_stats {
-    uint64_t keys;           /* estimated number */
-    uint64_t near_limit;     /* keys that had used 80 % of their limit or more; at most 64 are counted */
+    uint64_t keys;       /* estimated number */
+    uint64_t near_limit; /* keys that had used 80 % of their limit or more; at most 64 are counted, and of limits below
+                            250 many are missed: `warn_at` is exact */
     uint32_t peak_per_mille; /* largest share of its limit that a key had used in the last one or two minutes */
 } weir_hot_stats;
 

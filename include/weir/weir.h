@@ -280,7 +280,10 @@ enum weir_verdict {
     WEIR_BLOCKED     /* an operator blocked the key; retry_after_ns says until when */
 };
 
-enum { WEIR_OVER_SOFT = 1 /* allowed, but only thanks to soft */ };
+enum {
+    WEIR_OVER_SOFT = 1, /* allowed, but only thanks to soft */
+    WEIR_WARNED = 2     /* weir_check: the first request of its window at or above the rule's warn_at */
+};
 
 typedef struct weir_decision {
     enum weir_verdict verdict;

@@ -5,7 +5,7 @@
  * determine the number of lines.
  */
 #include "ngx_http_weir.h"
-#include "engine/mapped_file.h"
+#include "engine/denial_recorder.h"
 
 #include <inttypes.h>
 #include <weir/load.h>
@@ -150,7 +150,8 @@ static int ngx_http_weir_status_rule(void *context, const weir_rule_info *info, 
         {STAT(weir_rule_stats, allowed), NULL, NULL},     {STAT(weir_rule_stats, delayed), NULL, NULL},
         {STAT(weir_rule_stats, denied), NULL, NULL},      {STAT(weir_rule_stats, listed), NULL, NULL},
         {STAT(weir_rule_stats, missing_key), NULL, NULL}, {STAT(weir_rule_stats, failures), NULL, NULL},
-        {STAT(weir_rule_stats, rolled_back), NULL, NULL}, {STAT(weir_rule_stats, shed), NULL, NULL}};
+        {STAT(weir_rule_stats, rolled_back), NULL, NULL}, {STAT(weir_rule_stats, shed), NULL, NULL},
+        {STAT(weir_rule_stats, warnings), NULL, NULL}};
     struct weir__buffer *text = context;
     if (text->failed)
         return 1;
@@ -187,6 +188,8 @@ static const struct {
      offsetof(weir_rule_stats, missing_key)},
     {"weir_failures_total", "Requests decided by the rule's on_store_failure.", "",
      offsetof(weir_rule_stats, failures)},
+    {"weir_warnings_total", "Keys that reached the rule's warn_at, once a window each; exact.", "",
+     offsetof(weir_rule_stats, warnings)},
     {"weir_rollbacks_total", "Units taken and rolled back because another rule denied the request.", "",
      offsetof(weir_rule_stats, rolled_back)},
 };
@@ -201,7 +204,9 @@ static const struct {
     {"weir_rule_limit", "Limit of the rule's default tier, in units a window."},
     {"weir_rule_window_seconds", "Length of the window of weir_rule_limit; absent for calendar windows."},
     {"weir_rule_keys", "Estimated number of keys in the last ten minutes, where hot keys are sampled."},
-    {"weir_rule_keys_near_limit", "Sampled keys that used 80 % of their limit or more; at most 64."},
+    {"weir_rule_keys_near_limit",
+     "Sampled keys that used 80 % of their limit or more; at most 64. Of limits below 250 many are "
+     "missed: weir_warnings_total is exact."},
     {"weir_rule_peak_usage_ratio", "Highest usage of a key in the last one to two minutes, as a ratio of its limit."},
 };
 
@@ -271,6 +276,14 @@ static void ngx_http_weir_metrics_rules(struct weir__buffer *text, weir *engine)
         else
             (void)weir_hot_each(engine, ngx_http_weir_metrics_hot, &walk);
     }
+}
+
+static void ngx_http_weir_metrics_notify(struct weir__buffer *text, const weir *engine)
+{
+    uint64_t pending;
+    if (weir__warnings_pending(engine, &pending))
+        ngx_http_weir_number(text, "weir_notify_pending", "Warnings that the agent has not delivered to notify yet.",
+                             pending);
 }
 
 /* ---- The rule set, and the duration of decisions ---- */
@@ -540,6 +553,7 @@ static void ngx_http_weir_metrics_write(struct weir__buffer *text, const ngx_htt
     ngx_http_weir_family(text, "weir_info", "Version of weir.");
     weir__buffer_printf(text, "weir_info{version=\"%s\"} 1\n", weir_version());
     ngx_http_weir_metrics_rules(text, mcf->engine);
+    ngx_http_weir_metrics_notify(text, mcf->engine);
     ngx_http_weir_metrics_segment(text, mcf->segment);
     ngx_http_weir_metrics_engine(text, mcf->engine);
     ngx_http_weir_metrics_times(text, mcf->engine);

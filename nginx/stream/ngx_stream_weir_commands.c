@@ -202,7 +202,7 @@ static void ngx_stream_weir_rule_stats(ngx_stream_weir_call_t *call)
 #define STAT(name) #name, offsetof(weir_rule_stats, name)
     static const ngx_stream_weir_stat_t table[] = {{STAT(allowed)},     {STAT(delayed)},     {STAT(denied)},
                                                    {STAT(listed)},      {STAT(missing_key)}, {STAT(failures)},
-                                                   {STAT(rolled_back)}, {STAT(shed)}};
+                                                   {STAT(rolled_back)}, {STAT(shed)},        {STAT(warnings)}};
 #undef STAT
     const size_t count = sizeof(table) / sizeof(table[0]);
     char rule[WEIR_NAME_MAX + 1];

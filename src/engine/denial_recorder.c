@@ -2,6 +2,11 @@
 #include "engine/denial_recorder.h"
 #include "engine/hot_key_sampler.h"
 
+#include <inttypes.h>
+#include <stdio.h>
+
+#define NOTIFIER_SILENT_MS 15000 /* since its heartbeat, which comes once a second and takes up to 5 s */
+
 enum { KEY_SHOWN = 128, TIER_SHOWN = 32, REQUEST_SHOWN = 64, PATH_SHOWN = 128 };
 
 int weir__denial_recorder_open(const struct weir__file_spec *where, struct weir__denial_recorder *recorder)
@@ -87,6 +92,10 @@ static __attribute__((noinline)) void add_entry(struct denied *denied, const str
         .flags = (uint8_t)((eval->shadow ? WEIR__DENIAL_SHADOW : 0) | (recorder->hide ? WEIR__DENIAL_HIDDEN : 0))};
     if (quota && quota->limit.algorithm == WEIR_CONCURRENCY)
         entry.flags |= WEIR__DENIAL_CONCURRENCY;
+    if (eval->rule && eval->decision.flags & WEIR_WARNED) {
+        entry.flags |= WEIR__DENIAL_WARNING;
+        entry.warn_at = eval->rule->warn_at;
+    }
     if (eval->rule)
         weir__denial_put(&entry, WEIR__DENIAL_RULE, eval->rule->name.data, eval->rule->name.len, WEIR_NAME_MAX);
     if (!recorder->hide &&
@@ -137,5 +146,52 @@ __attribute__((noinline)) void weir__denial_record(const struct weir__request_ct
         if (eval->shadow && eval != by && !eval->replaced && !eval->skipped && eval->cost > 0 &&
             weir__eval_denies(eval))
             record_eval(&denied, eval);
+        else if (eval->decision.flags & WEIR_WARNED)
+            record_eval(&denied, eval);
     }
+}
+
+/* ---- Warnings in a log ---- */
+
+const char *weir__denial_key(const weir_segment *segment, const struct weir__denial *entry, char *text, size_t size)
+{
+    weir_text key = weir__denial_text(entry, WEIR__DENIAL_KEY);
+    if (key.len)
+        return weir__printable(key, text, size);
+    snprintf(text, size, "~%016" PRIx64, weir__pseudonym(segment, entry->key));
+    return text;
+}
+
+bool weir__warning_line(const weir *engine, struct weir__warning_cursor *cursor, char line[WEIR__WARNING_LINE])
+{
+    const struct weir__denial_ring *ring = &engine->denial_recorder.ring;
+    struct weir__denial entry;
+    char rule[WEIR_NAME_MAX + 8], key[512], more[64] = "";
+    if (!ring->rows)
+        return false;
+    weir__warning_resume(ring, &ring->header->to_log, cursor);
+    bool found = weir__warning_next(ring, cursor, &entry);
+    weir__store64(&ring->header->to_log, cursor->next);
+    if (!found)
+        return false;
+    if (cursor->missed)
+        snprintf(more, sizeof more, "; %" PRIu64 " others were not logged", cursor->missed);
+    cursor->missed = 0;
+    snprintf(line, WEIR__WARNING_LINE, "rule %s%s: %s has used %" PRId64 " of %" PRId64 ", warn_at is %d%%%s",
+             weir__printable(weir__denial_text(&entry, WEIR__DENIAL_RULE), rule, sizeof rule),
+             entry.flags & WEIR__DENIAL_SHADOW ? " (shadow)" : "",
+             weir__denial_key(engine->segment, &entry, key, sizeof key), entry.capacity - entry.remaining,
+             entry.capacity, entry.warn_at, more);
+    return true;
+}
+
+bool weir__warnings_pending(const weir *engine, uint64_t *count)
+{
+    const struct weir__denial_ring *ring = &engine->denial_recorder.ring;
+    uint64_t now_ms = (uint64_t)weir_clock(engine->segment).wall_ns / 1000000;
+    if (!ring->rows || weir__load64(&ring->header->notifier_ms) + NOTIFIER_SILENT_MS < now_ms)
+        return false;
+    uint64_t last = weir__load64(&ring->header->warnings), next = weir__load64(&ring->header->to_notify);
+    *count = next && last >= next ? last + 1 - next : 0;
+    return true;
 }

@@ -70,8 +70,10 @@ struct weir__ruleset {
     uint8_t *consistency;                 /* by rule index, enum weir__consistency: with this engine's store */
     bool strict;                          /* some request may need the store */
     struct weir__delta_ledger *deltas;    /* the engine's, if a rule needs it; see ledger.h */
-    struct weir__ruleset *older;          /* the next in the list of replaced rulesets */
-    uint64_t checksum;                    /* weir__sources_checksum of its texts */
+    uint64_t **warnings;                  /* by rule index: the rule's count of warnings; NULL: no rule warns */
+    bool observed;               /* takes are followed by more than statistics: `deltas` or `warnings` is set */
+    struct weir__ruleset *older; /* the next in the list of replaced rulesets */
+    uint64_t checksum;           /* weir__sources_checksum of its texts */
 };
 
 /* Private flag of weir_options: files that rules name are not read, as this process evaluates no requests. */

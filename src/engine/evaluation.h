@@ -32,7 +32,7 @@ struct weir__rule_eval {
     bool strict;             /* the store decides */
     bool skipped;            /* not sent: the request is already denied */
     bool skipped_in_prepare; /* it was skipped when the request was prepared */
-    bool keeps_units;        /* a shadow: the units that the store took are not refunded */
+    bool keeps_units;        /* a shadow: it counts the request, as the other rules allow it */
     bool by_address;         /* the key is some text and the address of the query's peer */
     bool without_reserve;    /* its quota is without the rule's reserve; see weir__overload_apply */
     uint8_t permit_number;   /* of its permit in ctx->permits, from 1 on; 0: it has none */
@@ -67,9 +67,10 @@ struct weir__request_ctx {
     uint64_t dice; /* the random number that decides whether it is shed */
     /* Set by weir__ctx_begin. */
     struct weir__scratch *scratch;
-    int hazard; /* slot of the hazard pointer that protects `ruleset`; -1: none was free */
-    bool fast;  /* every eval's plan has WEIR__PLAN_FAST, and the request takes: weir__take_all_fast may decide it.
-                 * After weir__evaluate: it has. */
+    int hazard;  /* slot of the hazard pointer that protects `ruleset`; -1: none was free */
+    bool fast;   /* every eval's plan has WEIR__PLAN_FAST, and the request takes: weir__take_all_fast may decide it.
+                  * After weir__evaluate: it has, and no eval warned. */
+    bool warned; /* the decision of some eval has WEIR_WARNED */
 };
 
 /*
@@ -171,6 +172,12 @@ static inline bool weir__eval_enforced(const struct weir__rule_eval *eval)
 {
     return !eval->shadow && !eval->replaced;
 }
+
+/*
+ * Sets WEIR_WARNED in the decision of an eval that has taken and whose key has used the share of its limit that warn_at
+ * names, for the first time in its window, and counts it; `denied`: the request as a whole.
+ */
+void weir__eval_warn(struct weir__request_ctx *ctx, struct weir__rule_eval *eval, bool denied);
 
 /* Fills in the public outcome of an eval. */
 void weir__eval_outcome(const struct weir__rule_eval *eval, weir_outcome *outcome);

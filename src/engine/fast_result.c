@@ -123,7 +123,7 @@ static bool is_fast(const struct weir__rule_eval *eval, const struct weir__rule_
     const weir_decision *decision = &eval->decision;
     return eval->quota == eval->rule->quotas && eval->reason == WEIR_BY_LIMIT && decision->verdict == WEIR_ALLOW &&
            decision->limit == plan->limit && decision->remaining >= 0 && decision->reset_after_ns >= 0 &&
-           !eval->permit_number && !eval->store_error;
+           !eval->permit_number && !eval->store_error && !(decision->flags & WEIR_WARNED);
 }
 
 __attribute__((hot)) bool weir__fast_result_fill(const struct weir__request_ctx *ctx, const struct weir__rule_eval *by,

@@ -1,5 +1,6 @@
 /* weir_key_take: a request whose rule and key are known, because it was deferred or the caller names them. */
 #include "base/number.h"
+#include "engine/denial_recorder.h"
 #include "engine/permits.h"
 
 #include <stdio.h>
@@ -186,6 +187,8 @@ int weir_key_take(weir *engine, const weir_taken *what, int64_t cost, weir_time 
     if (!error) {
         const struct weir__rule_eval *by = weir__evaluate(&ctx);
         weir__eval_outcome(by ? by : ctx.evals, outcome);
+        if (ctx.warned && engine->denial_recorder.ring.rows)
+            weir__denial_record(&ctx, NULL, NULL);
     }
     weir__ctx_end(&ctx);
     return error;

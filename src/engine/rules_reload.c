@@ -82,6 +82,7 @@ static int open_ledger(weir *engine, struct weir__ruleset *ruleset, bool first)
     if (error == WEIR_ENOTSEG) /* its text is about segments, and would have the user remove that one */
         error = WEIR_ELEDGER;
     ruleset->deltas = needed && engine->deltas.ledger.entries ? &engine->deltas : NULL;
+    ruleset->observed |= ruleset->deltas != NULL;
     if (!error)
         return 0;
     bool fatal = first && needed;

@@ -65,6 +65,9 @@ struct weir__ruleset *weir__ruleset_make(weir *engine, weir_rules *rules)
     ruleset->rule_stats = weir__arena_array(memory, rules->count, sizeof(struct weir__rule_stats *));
     ruleset->consistency = weir__arena_array(memory, rules->count, sizeof *ruleset->consistency);
     ruleset->plan = weir__arena_array(memory, rules->count, sizeof(struct weir__rule_plan *));
+    if (rules->warns)
+        ruleset->warnings = weir__arena_array(memory, rules->count, sizeof(uint64_t *));
+    ruleset->observed = rules->warns;
     if (engine->hot_sampler.mapped.memory)
         ruleset->hot = weir__arena_array(memory, rules->count, sizeof *ruleset->hot);
     if (memory->failed) {
@@ -77,6 +80,8 @@ struct weir__ruleset *weir__ruleset_make(weir *engine, weir_rules *rules)
         struct weir__rule_stats *stats_of_rule =
             writable ? weir__rule_stats_find(&engine->segment->table, rules->rules[i]->id, true) : NULL;
         ruleset->rule_stats[i] = stats_of_rule ? stats_of_rule : &engine->unread_stats;
+        if (writable && rules->rules[i]->warn_at)
+            ruleset->warnings[i] = weir__rule_warnings_find(&engine->segment->table, rules->rules[i]->id, true);
         ruleset->consistency[i] = (uint8_t)consistency_of(engine, rules->rules[i]);
         ruleset->strict |= ruleset->consistency[i] == WEIR__STRICT;
     }
@@ -123,9 +128,11 @@ static int rule_stats(const weir *engine, const struct weir__rule *rule, weir_ru
     const struct weir__rule_stats *stats_of_rule = weir__rule_stats_find(&engine->segment->table, rule->id, false);
     if (!stats_of_rule && !engine->segment->mapped.read_only)
         return WEIR_ENOSTATS;
+    const uint64_t *warnings = weir__rule_warnings_find(&engine->segment->table, rule->id, false);
     *stats = (weir_rule_stats){0};
     if (stats_of_rule)
         weir__rule_stats_sum(stats_of_rule, stats);
+    stats->warnings = warnings ? weir__load64(warnings) : 0;
     return 0;
 }
 

@@ -326,9 +326,8 @@ void weir__strict_resolve(struct weir__request_ctx *ctx)
     }
 }
 
-void weir__strict_shadow(struct weir__request_ctx *ctx, struct weir__rule_eval *eval, bool passes)
+void weir__strict_shadow(struct weir__request_ctx *ctx, struct weir__rule_eval *eval)
 {
-    eval->keeps_units = passes;
     if (!eval->skipped || eval->skipped_in_prepare || weir__request_denied(ctx))
         return;
     eval->skipped = false;

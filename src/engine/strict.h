@@ -90,8 +90,8 @@ void weir__strict_mark(struct weir__request_ctx *ctx);
 void weir__strict_apply(struct weir__request_ctx *ctx);
 /* No eval denies so far: applies on_store_failure to the enforced evals without a reply. */
 void weir__strict_resolve(struct weir__request_ctx *ctx);
-/* Resolves a shadow eval. `passes`: the enforced rules let the request pass. */
-void weir__strict_shadow(struct weir__request_ctx *ctx, struct weir__rule_eval *eval, bool passes);
+/* Resolves a shadow eval. */
+void weir__strict_shadow(struct weir__request_ctx *ctx, struct weir__rule_eval *eval);
 /* The request is decided: keeps the units that the store took, or leaves them to be refunded. */
 void weir__strict_keep(struct weir__request_ctx *ctx);
 

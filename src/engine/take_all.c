@@ -347,8 +347,9 @@ static void decide_shadows(struct weir__request_ctx *ctx)
         if (!eval->shadow || !has_counter(eval))
             continue;
         bool passes = !was_denied || (denier && eval->rule && weir__text_equal(denier->name, eval->rule->name));
+        eval->keeps_units = passes;
         if (eval->strict)
-            weir__strict_shadow(ctx, eval, passes);
+            weir__strict_shadow(ctx, eval);
         if (counts_here(eval))
             weir__eval_decide(ctx, eval, passes && !ctx->dry_run && eval->cost != 0 ? WEIR__ADMIT : WEIR__PEEK);
     }
@@ -482,18 +483,20 @@ static void decide(struct weir__request_ctx *ctx, struct weir__rule_eval *only, 
 }
 
 /* The fast path: every rule allows the request, and each counter is in one slot. False: nothing is taken. */
-static inline bool decide_fast(const struct weir__request_ctx *ctx)
+static inline bool decide_fast(struct weir__request_ctx *ctx)
 {
-    const bool records = ctx->ruleset->deltas != NULL;
-    for (size_t i = 0; records && i < ctx->count; i++)
+    const bool observed = ctx->ruleset->observed;
+    for (size_t i = 0; observed && i < ctx->count; i++)
         if (weir__delta_ledger_unavailable(ctx->ruleset, ctx->evals[i].rule))
             return false;
     if (!weir__take_all_fast(ctx))
         return false;
     for (size_t i = 0; i < ctx->count; i++) {
-        const struct weir__rule_eval *eval = &ctx->evals[i];
-        if (records)
+        struct weir__rule_eval *eval = &ctx->evals[i];
+        if (observed) {
             weir__delta_ledger_record(ctx, eval, eval->cost);
+            weir__eval_warn(ctx, eval, false);
+        }
         count_eval(ctx, eval, false);
     }
     return true;
@@ -532,6 +535,8 @@ static __attribute__((noinline)) const struct weir__rule_eval *decide_slow(struc
     bool denied = weir__request_denied(ctx);
     if (!ctx->dry_run)
         count(ctx, denied);
+    for (size_t i = 0; i < ctx->count && ctx->ruleset->warnings && !ctx->dry_run; i++)
+        weir__eval_warn(ctx, &ctx->evals[i], denied);
     return choose(ctx, denied);
 }
 

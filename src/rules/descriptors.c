@@ -1,5 +1,6 @@
 /* Reads files of descriptors. Depth first over the lists, with a stack of those that are not finished. */
 #include "rules/descriptors.h"
+#include "rules/native.h"
 #include "rules/set.h"
 #include "rules/yaml.h"
 
@@ -121,11 +122,12 @@ static bool read_replaces(void *builder, const struct weir__node *list, const ch
 
 static bool read_limit(struct weir__builder *builder, const struct weir__node *map, struct weir__rule *rule)
 {
-    static const char *const names[] = {"unit", "requests_per_unit", "unit_multiplier",     "unlimited",
-                                        "name", "replaces",          WEIR__ALGORITHM_FIELDS};
+    static const char *const names[] = {"unit", "requests_per_unit", "unit_multiplier", "unlimited",
+                                        "name", "replaces",          "warn_at",         WEIR__ALGORITHM_FIELDS};
     static const struct weir__field fields[] = {
         {"name", WEIR__FIELD_TEXT, WEIR__IN(struct weir__rule, limit_name), .or_null = true},
         {"replaces", WEIR__FIELD_READ, .or_null = true, .read = read_replaces},
+        {"warn_at", WEIR__FIELD_READ, WEIR__IN(struct weir__rule, warn_at), .read = weir__native_warn_at},
     };
     if (!weir__field_names(map, "rate_limit", WEIR__LIST_OF(names)))
         return false;
@@ -141,7 +143,9 @@ static bool read_limit(struct weir__builder *builder, const struct weir__node *m
     if (node && !weir__field_bool(node, "unlimited", &unlimited))
         return false;
     bool good = unlimited ? read_unlimited(map, quota) : read_limited(builder, map, rule, quota);
-    return weir__fields_given(map, WEIR__LIST_OF(fields), rule, builder) && good;
+    good &= weir__fields_given(map, WEIR__LIST_OF(fields), rule, builder);
+    return good && (!rule->warn_at ||
+                    weir__native_warned(builder, weir__node_get(map, "warn_at"), rule, quota, rule->quota_count));
 }
 
 /* ---- names ---- */

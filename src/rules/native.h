@@ -31,6 +31,11 @@ bool weir__native_cost(void *builder, const struct weir__node *node, const char 
 bool weir__native_queue(void *builder, const struct weir__node *node, const char *what, void *to);
 /* `response` of a rule or of the set to a struct weir__response, which holds the defaults. */
 bool weir__native_response(void *builder, const struct weir__node *node, const char *what, void *to);
+/* Reads `warn_at` of a rule or a rate_limit into a uint8_t. */
+bool weir__native_warn_at(void *builder, const struct weir__node *node, const char *what, void *to);
+/* Makes the marks of warned keys for the quotas of a rule with warn_at; `node` is that field. False: no memory. */
+bool weir__native_warned(struct weir__builder *builder, const struct weir__node *node, const struct weir__rule *rule,
+                         struct weir__quota *quotas, size_t count);
 /* Reads `elastic`, `adaptive`, `reserve` and `priority` of a rule's map. */
 void weir__native_overload(const struct weir__node *map, struct weir__rule *rule);
 /* Prepares the quota of an elastic or adaptive rule for scaling. False after an error. */

@@ -1,4 +1,4 @@
-/* The native dialect: cost, response, queue; and elastic, adaptive, reserve and priority. */
+/* The native dialect: cost, response, queue, warn_at; and elastic, adaptive, reserve and priority. */
 #include "base/number.h"
 #include "rules/native.h"
 #include "algo/algo.h"
@@ -153,6 +153,55 @@ bool weir__native_queue(void *builder, const struct weir__node *node, const char
         {"max_age", WEIR__FIELD_AGE, WEIR__IN(struct weir__deferral, max_age_ms)},
     };
     return weir__fields_read(node, what, WEIR__LIST_OF(fields), to, builder);
+}
+
+/* ---- warn_at ---- */
+
+#define WARNED_SALT  UINT64_C(0x3a9e7c15d1b54a33) /* any number: separates the marks from the counters */
+#define WARNED_UNITS (INT64_C(1) << 31)           /* into which the longest time without another warning is divided */
+
+bool weir__native_warn_at(void *builder, const struct weir__node *node, const char *what, void *to)
+{
+    static const struct weir__field percent = {"warn_at", WEIR__FIELD_PERCENT, .size = sizeof(uint8_t), .min = 1,
+                                               .max = 99};
+    (void)what;
+    /* A number alone may be meant as units. */
+    if (node->kind == WEIR__SCALAR && node->text.len && weir__is_digit(node->text.data[0]) &&
+        node->text.data[node->text.len - 1] != '%')
+        return weir__node_error(node, "warn_at is a percentage of the limit, such as 80%%, not %s", node->text.data);
+    return weir__field_read(&percent, node, to, builder);
+}
+
+/* A bucket that drains one unit in period_us: its level is the time in which the key is not warned again. */
+static const weir_limit *make_warned(struct weir__arena *arena, const weir_limit *limit)
+{
+    weir_limit *warned = weir__arena_take(arena, sizeof *warned);
+    weir_params params = {.limit = 1, .window_ns = (limit->window_us / WARNED_UNITS + 1) * 1000};
+    if (!warned || weir_limit_init(warned, &params) != 0)
+        return NULL;
+    warned->salt = limit->salt ^ WARNED_SALT;
+    return warned;
+}
+
+bool weir__native_warned(struct weir__builder *builder, const struct weir__node *node, const struct weir__rule *rule,
+                         struct weir__quota *quotas, size_t count)
+{
+    bool counts = false, early = false;
+    for (size_t i = 0; i < count; i++) {
+        if (quotas[i].kind != WEIR__LIMITED)
+            continue;
+        quotas[i].warned = make_warned(&builder->set->arena, &quotas[i].limit);
+        if (!quotas[i].warned)
+            return false;
+        counts = true;
+        early |= weir__mul_div_up(quotas[i].limit.hard, rule->warn_at, 100) < quotas[i].limit.hard;
+    }
+    if (!counts)
+        weir__node_warning(node, "warn_at has no effect: the rule counts nothing");
+    else if (!early)
+        weir__node_warning(node, "%d%% of so small a limit is all of it: the warning comes with the last unit",
+                           rule->warn_at);
+    return true;
 }
 
 /* ---- Overload: the scale ---- */

@@ -71,6 +71,7 @@ static const struct weir__field fields[] = {
      .place = offsetof(struct weir__rule, consistency_place)},
     {"on_store_failure", WEIR__FIELD_CHOICE, RULE(on_failure), .choices = failure},
     {"queue", WEIR__FIELD_READ, RULE(queue), .read = weir__native_queue},
+    {"warn_at", WEIR__FIELD_READ, RULE(warn_at), .read = weir__native_warn_at},
     {"key", WEIR__FIELD_READ, RULE(key), .read = read_key},
     {"allow", WEIR__FIELD_READ, RULE(allow), .read = weir__native_list},
     {"block", WEIR__FIELD_READ, RULE(block), .read = weir__native_list},
@@ -349,6 +350,9 @@ static void add_limit(struct rule_reader *reader, const struct weir__node *entry
     rule.count_rejected = numbers.params.count_rejected;
     if (!good || !quotas || !make_limits(reader, &numbers, limit, quotas, rule.quota_count) || !rule.name.len ||
         !rule.match)
+        return;
+    if (rule.warn_at &&
+        !weir__native_warned(reader->builder, field(reader, "warn_at"), &rule, quotas, rule.quota_count))
         return;
     if (cost)
         weir__lint_cost(cost, &rule);

@@ -50,6 +50,7 @@ struct weir__quota {
     int64_t window_ns;         /* as written; calendar months and years by their longest */
     const weir_limit *ceiling; /* of a scaled limit: the limit at its largest scale; else NULL */
     int64_t full_cap;          /* of a copy without the reserve: limit.cap with it; else 0 */
+    const weir_limit *warned;  /* the marks of keys that were warned (engine/warning.c); NULL: no warn_at */
 };
 
 /* ---- overload: elastic, adaptive, reserve, priority (docs/overload.md) ---- */
@@ -163,6 +164,7 @@ struct weir__rule {
     int priority;
     struct weir__overload_policy overload;
     bool count_rejected;
+    uint8_t warn_at; /* per cent of the limit; 0: no warnings */
     struct weir__response response;
     struct weir__access_list allow, block;
 

@@ -78,6 +78,7 @@ bool weir__builder_add(struct weir__builder *builder, const struct weir__rule *r
     set->rules[set->count++] = copy;
     set->own_count += copy->match != NULL;
     set->load_aware |= weir__overload_is_scaled(&copy->overload) || copy->overload.reserve || copy->overload.has_class;
+    set->warns |= copy->warn_at > 0;
     return true;
 }
 

@@ -27,6 +27,7 @@ struct weir_rules {
     struct weir__domain *domains;             /* descriptor dialect */
     bool has_regex;                           /* a request may need a weir__regex_scratch */
     bool load_aware;                          /* some rule is elastic or adaptive, or has a class or a reserve */
+    bool warns;                               /* some rule has warn_at */
     bool by_host, by_path;                    /* some rule names hosts, paths: the index needs them */
     uint8_t form;                             /* of rules that have none of their own */
     uint16_t forms;                           /* bit set of the normal forms under which the index has paths */

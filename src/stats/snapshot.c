@@ -70,7 +70,7 @@ static void add_unnamed(struct weir__snapshot *snapshot)
         weir_rule_stats stats = {0};
         snprintf(name, sizeof name, "#%016" PRIx64, id);
         weir__rule_stats_sum(&table->rule_stats[i], &stats);
-        if (id)
+        if (id && !weir__rule_stats_is_warnings(&table->rule_stats[i]))
             (void)add_rule(snapshot, &(weir_rule_info){.name = name, .limit = -1}, &stats, id);
     }
 }

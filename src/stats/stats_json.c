@@ -144,15 +144,15 @@ static json_t *rule_json(const struct weir__snapshot *snapshot, const struct wei
             weir__rates_add(&all[i], &rates[i]);
     }
     bool counted = rule->info.bytes_per_key > 0;
-    return json_pack("{s:o,s:b,s:s?,s:s?,s:o?,s:o?,s:{s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o},s:o,s:o*}", "name",
+    return json_pack("{s:o,s:b,s:s?,s:s?,s:o?,s:o?,s:{s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o},s:o,s:o*}", "name",
                      string_json(rule->info.name), "shadow", rule->info.shadow, "domain", rule->info.domain,
                      "algorithm", counted ? algorithm_name(rule->info.algorithm) : NULL, "limit",
                      rule->info.limit >= 0 ? number((uint64_t)rule->info.limit) : NULL, "window_s",
                      counted && rule->info.window_ns ? json_real((double)rule->info.window_ns / 1e9) : NULL, "totals",
                      "allowed", number(s->allowed), "delayed", number(s->delayed), "denied", number(s->denied),
                      "listed", number(s->listed), "missing_key", number(s->missing_key), "failures",
-                     number(s->failures), "rolled_back", number(s->rolled_back), "shed", number(s->shed), "rates",
-                     spans_json(rates), "hot",
+                     number(s->failures), "rolled_back", number(s->rolled_back), "shed", number(s->shed), "warnings",
+                     number(s->warnings), "rates", spans_json(rates), "hot",
                      keys ? hot_json(snapshot, weir__snapshot_hot_keys(snapshot, rule->id), keys) : NULL);
 }
 

@@ -1,9 +1,11 @@
 /*
- * weir why: what was denied to a client, a key or a request, by which rule and why, and when it would pass. Reads the
- * ring of recent denials (table/denial_ring.h); whether a key would pass now comes from its counter.
+ * weir why: what was denied to a client, a key or a request, by which rule and why, and when it would pass; and which
+ * keys came near their limit (warn_at). Reads the ring of recent denials (table/denial_ring.h); whether a key would
+ * pass now comes from its counter.
  */
 #include "base/duration.h"
 #include "base/json_writer.h"
+#include "engine/denial_recorder.h"
 #include "engine/response.h"
 #include "stats/open_host.h"
 #include "stats/stats.h"
@@ -91,9 +93,15 @@ struct why {
     struct weir__denial *entries; /* about the subject; those of one rule, key and reason are one. Newest first */
     size_t count;
     size_t all;         /* entries of the ring */
+    size_t warnings;    /* of them */
     uint64_t oldest_ms; /* of them; 0: there are none */
     uint64_t now_ms;
 };
+
+static bool is_warning(const struct weir__denial *entry)
+{
+    return entry->flags & WEIR__DENIAL_WARNING;
+}
 
 static int by_last(const void *a, const void *b)
 {
@@ -151,6 +159,7 @@ static bool collect(struct why *why, int64_t since_ns)
         if (!weir__denial_read(&why->ring, i, entry))
             continue;
         why->all++;
+        why->warnings += is_warning(entry);
         if (!why->oldest_ms || entry->first_ms < why->oldest_ms)
             why->oldest_ms = entry->first_ms;
         count += entry->last_ms >= since_ms && is_by_rule(why, entry) && is_about(segment, &why->subject, entry);
@@ -205,6 +214,8 @@ static enum passes passes_now(const struct why *why, const struct weir__denial *
 /* The name of a reason, in JSON. The file's content is not trusted. */
 static const char *reason_name(const struct weir__denial *entry)
 {
+    if (is_warning(entry))
+        return "warning";
     enum weir_reason reason = entry->reason <= WEIR_BY_SHED ? (enum weir_reason)entry->reason : WEIR_BY_LIMIT;
     return weir__reason_name(reason, (enum weir_verdict)entry->verdict, entry->flags & WEIR__DENIAL_CONCURRENCY);
 }
@@ -245,9 +256,12 @@ static void print_reason(const struct weir__denial *entry)
     else if (strcmp(reason, "concurrency") == 0)
         printf("%" PRId64 " of its requests were in flight, and the limit is %" PRId64, used_of(entry),
                entry->capacity);
-    else
+    else {
         printf("%" PRId64 " of %" PRId64 " were used; the limit is %" PRId64 "%s%s", used_of(entry), entry->capacity,
                entry->limit, calendar ? "" : " in ", calendar ? "" : window);
+        if (is_warning(entry))
+            printf(", and warn_at is %d%%", entry->warn_at);
+    }
 }
 
 /* "2026-11-15T10:15:49Z" */
@@ -260,16 +274,12 @@ static const char *time_of(uint64_t ms, char text[WEIR__TIME_TEXT])
     return text;
 }
 
-/* The key as it is shown: its text, or the hash that weir top and the log of denied requests show. */
+/* The key as it is shown. */
 static const char *key_of(const struct why *why, const struct weir__denial *entry, char *text, size_t size)
 {
-    weir_text key = weir__denial_text(entry, WEIR__DENIAL_KEY);
-    if (key.len)
-        return weir__printable(key, text, size);
-    if (!entry->key)
+    if (!entry->key && !weir__denial_text(entry, WEIR__DENIAL_KEY).len)
         return "a request";
-    snprintf(text, size, "~%016" PRIx64, weir__pseudonym(why->snapshot->engine->segment, entry->key));
-    return text;
+    return weir__denial_key(why->snapshot->engine->segment, entry, text, size);
 }
 
 static const char *verdict_of(const struct weir__denial_other *other)
@@ -348,7 +358,11 @@ static void print_entry(const struct why *why, const struct weir__denial *entry)
         printf("rule %s%s ", weir__printable(name, rule, sizeof rule), shadow ? " (shadow)" : "");
     else
         printf(entry->reason == WEIR_BY_BLOCK_LIST ? "the block list of all rules " : "a limit of the request's own ");
-    printf("%s %s", shadow ? "would have denied" : "denied", key_of(why, entry, key, sizeof key));
+    printf("%s %s",
+           is_warning(entry) ? "warned of"
+           : shadow          ? "would have denied"
+                             : "denied",
+           key_of(why, entry, key, sizeof key));
     if (once)
         printf(" at %s, %s s ago:\n  ", time_of(entry->last_ms, last), ago);
     else
@@ -358,7 +372,8 @@ static void print_entry(const struct why *why, const struct weir__denial *entry)
     putchar('\n');
     print_request(entry);
     print_others(entry);
-    print_next(why, entry);
+    if (!is_warning(entry))
+        print_next(why, entry);
 }
 
 static void print_text(const struct why *why, const struct weir__why_options *options)
@@ -379,7 +394,8 @@ static void print_text(const struct why *why, const struct weir__why_options *op
     if (options->since_ns)
         printf(" in the last %s", weir__window_text(options->since_ns, span));
     if (why->oldest_ms)
-        printf("; the records have %zu denied keys and begin at %s\n", why->all, time_of(why->oldest_ms, oldest));
+        printf("; the records have %zu denied keys and begin at %s\n", why->all - why->warnings,
+               time_of(why->oldest_ms, oldest));
     else
         printf("; nothing was denied since the records began\n");
 }
@@ -444,6 +460,19 @@ static void add_entry(const struct why *why, const struct weir__denial *entry, s
                                       : INT64_C(-1));
 }
 
+static void add_entries(const struct why *why, bool warnings, struct weir__buffer *json)
+{
+    bool first = true;
+    for (size_t i = 0; i < why->count; i++) {
+        if (is_warning(&why->entries[i]) != warnings)
+            continue;
+        if (!first)
+            weir__buffer_add_literal(json, ",");
+        first = false;
+        add_entry(why, &why->entries[i], json);
+    }
+}
+
 static void write_json(const struct why *why, struct weir__buffer *json)
 {
     char now[WEIR__TIME_TEXT], oldest[WEIR__TIME_TEXT] = "";
@@ -454,11 +483,9 @@ static void write_json(const struct why *why, struct weir__buffer *json)
     if (why->ticket)
         weir__buffer_printf(json, ",\"ticket\":%s", why->ticket);
     weir__buffer_add_literal(json, ",\"denials\":[");
-    for (size_t i = 0; i < why->count; i++) {
-        if (i)
-            weir__buffer_add_literal(json, ",");
-        add_entry(why, &why->entries[i], json);
-    }
+    add_entries(why, false, json);
+    weir__buffer_add_literal(json, "],\"warnings\":[");
+    add_entries(why, true, json);
     weir__buffer_add(json, "]}", sizeof "]}");
 }
 

@@ -8,6 +8,7 @@
 #define FORMAT_LAYOUT 2
 #define WORD(field)   (offsetof(struct weir__denial, field) / sizeof(uint64_t))
 #define ROW_LENGTH    (sizeof(struct weir__denial_row) / sizeof(uint64_t))
+#define TORN_READS    4                                       /* of a warning, after which it is given up */
 #define CHECKED       offsetof(struct weir__denial, first_ms) /* from here on, under the checksum */
 
 const struct weir__row_format weir__denial_format = {
@@ -101,23 +102,37 @@ static uint64_t word_at(const struct weir__denial *entry, size_t i)
     return word;
 }
 
+/* The rows of warnings are the last ones. */
+static uint32_t warning_rows(const struct weir__denial_ring *ring)
+{
+    return ring->rows / 4;
+}
+
+static uint32_t warning_row(const struct weir__denial_ring *ring, uint64_t ticket)
+{
+    return ring->rows - 1 - (uint32_t)(ticket % warning_rows(ring));
+}
+
 void weir__denial_add(const struct weir__denial_ring *ring, struct weir__denial *entry)
 {
+    bool warning = entry->flags & WEIR__DENIAL_WARNING;
     entry->identity = entry->identity ? entry->identity : 1;
     uint64_t *place = place_of(ring, entry->identity, entry->first_ms);
-    if (!place)
+    if (!place && !warning) /* a key is warned once a window: that is bound enough */
         return;
-    entry->ticket = weir__fetch_add64(&ring->header->tickets, 1) + 1;
+    entry->ticket = weir__fetch_add64(warning ? &ring->header->warnings : &ring->header->tickets, 1) + 1;
     entry->count = 1;
     entry->last_ms = entry->first_ms;
     entry->checksum = checksum_of(entry);
-    uint32_t at = (uint32_t)(entry->ticket % ring->rows);
+    uint32_t at =
+        warning ? warning_row(ring, entry->ticket) : (uint32_t)(entry->ticket % (ring->rows - warning_rows(ring)));
     struct weir__denial_row *row = &ring->row[at];
     weir__store64(&row->word[WORD(identity)], 0); /* weir__denial_repeat does not find a row that is being written */
     for (size_t i = WORD(checksum); i < ROW_LENGTH; i++)
         weir__store64(&row->word[i], word_at(entry, i));
     weir__store64(&row->word[WORD(identity)], entry->identity);
-    weir__store64(place, entry->identity >> 32 << 32 | (at + 1));
+    if (place)
+        weir__store64(place, entry->identity >> 32 << 32 | (at + 1));
 }
 
 /* ---- Texts ---- */
@@ -170,6 +185,38 @@ bool weir__denial_read(const struct weir__denial_ring *ring, uint32_t row, struc
     entry->count = entry->count ? entry->count : 1;
     entry->last_ms = entry->last_ms > entry->first_ms ? entry->last_ms : entry->first_ms;
     return true;
+}
+
+void weir__warning_resume(const struct weir__denial_ring *ring, const uint64_t *kept,
+                          struct weir__warning_cursor *cursor)
+{
+    uint64_t next = weir__load64(kept);
+    cursor->next = next ? next : weir__load64(&ring->header->warnings) + 1;
+}
+
+bool weir__warning_next(const struct weir__denial_ring *ring, struct weir__warning_cursor *cursor,
+                        struct weir__denial *entry)
+{
+    uint64_t last = weir__load64(&ring->header->warnings), rows = warning_rows(ring);
+    if (last + 1 < cursor->next) /* the file was replaced by a new one, or is damaged */
+        cursor->next = last + 1;
+    if (last >= rows && cursor->next <= last - rows) {
+        cursor->missed += last - rows + 1 - cursor->next;
+        cursor->next = last - rows + 1;
+    }
+    for (uint64_t i = 0; i < rows && cursor->next <= last; i++) {
+        bool readable = weir__denial_read(ring, warning_row(ring, cursor->next), entry) &&
+                        entry->flags & WEIR__DENIAL_WARNING && entry->ticket >= cursor->next;
+        if (!readable && ++cursor->waiting < TORN_READS)
+            break;
+        cursor->waiting = 0;
+        bool found = readable && entry->ticket == cursor->next;
+        cursor->next++;
+        if (found)
+            return true;
+        cursor->missed++;
+    }
+    return false;
 }
 
 weir_text weir__denial_text(const struct weir__denial *entry, enum weir__denial_text which)

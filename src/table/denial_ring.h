@@ -1,5 +1,6 @@
 /*
- * The ring of recent denials, in a sidecar file of fixed size: docs/statistics.md, "Why a request was denied".
+ * The ring of recent denials, in a sidecar file of fixed size: docs/statistics.md, "Why a request was denied". Three
+ * quarters of its rows are for denials, the rest for warnings (warn_at), so that neither replaces the other.
  *
  * Writers are all processes that decide, without a lock. A denial of a rule and key that were denied shortly before
  * only changes the count, the time and the recent clients of the existing entry, which an index finds. Any other takes
@@ -28,6 +29,7 @@ enum {
     WEIR__DENIAL_KEY_CUT = 2,     /* the key is longer than its text */
     WEIR__DENIAL_HIDDEN = 4,      /* key and client have no texts */
     WEIR__DENIAL_CONCURRENCY = 8, /* the limit counts requests in flight */
+    WEIR__DENIAL_WARNING = 16,    /* nothing was denied: the key has used the share of its limit that warn_at names */
 };
 
 /* The hashes of a denied request. 0: none. */
@@ -58,7 +60,7 @@ struct weir__denial {
 
     /* Of the first denial. */
     uint64_t first_ms; /* since 1970 */
-    uint64_t ticket;   /* from 1 on */
+    uint64_t ticket;   /* from 1 on; warnings have their own */
     uint64_t rule;     /* its id; 0: a list of all rules, or a limit that the request brought */
     uint64_t key;      /* its hash, keyed by the segment's secret */
     int64_t limit;     /* units a window; -1: none */
@@ -71,7 +73,7 @@ struct weir__denial {
     uint8_t reason;         /* enum weir_reason */
     uint8_t verdict;        /* enum weir_verdict */
     uint8_t flags;
-    uint8_t pad;
+    uint8_t warn_at;                  /* of a warning: per cent of the capacity; else 0 */
     uint16_t len[WEIR__DENIAL_TEXTS]; /* of the texts, which follow each other in `text` */
     char text[WEIR__DENIAL_TEXT];
 };
@@ -93,8 +95,11 @@ _Static_assert(sizeof(struct weir__denial) == sizeof(struct weir__denial_row) &&
 
 struct weir__denial_header {
     struct weir__row_header file;
-    uint64_t tickets; /* taken so far */
-    uint64_t pad[4];
+    uint64_t tickets;  /* taken so far by denials */
+    uint64_t warnings; /* tickets taken by warnings; 0 in files of versions without them */
+    /* The next ticket of a warning to log, and to send to the URL of `notify`; 0: not begun. */
+    uint64_t to_log, to_notify;
+    uint64_t notifier_ms;                                    /* heartbeat of the notifier, since 1970 */
     uint64_t index[WEIR__DENIAL_BUCKETS][WEIR__DENIAL_WAYS]; /* upper half of an identity, and the row plus 1; 0: none
                                                               */
 };
@@ -116,8 +121,8 @@ bool weir__denial_attach(void *memory, size_t bytes, struct weir__denial_ring *r
  */
 bool weir__denial_repeat(const struct weir__denial_ring *ring, uint64_t identity, uint64_t now_ms,
                          const struct weir__denied_request *request);
-/* Writes a new entry with `identity`, `first_ms`, `recent[0]` and the rest; sets what is left. Not if all entries of
- * its bucket in the index were denied a moment ago. */
+/* Writes a new entry with `identity`, `first_ms`, `recent[0]`, `flags` and the rest; sets what is left. A denial only
+ * if not all entries of its bucket in the index were denied a moment ago. */
 void weir__denial_add(const struct weir__denial_ring *ring, struct weir__denial *entry);
 
 /* Adds the next text to a new entry, in the order of the enum, cut to `max` bytes or what is left. Returns its length.
@@ -130,6 +135,19 @@ void weir__denial_put_other(struct weir__denial *entry, const struct weir__denia
 
 /* Copies the entry of a row. False: empty, torn or damaged. */
 bool weir__denial_read(const struct weir__denial_ring *ring, uint32_t row, struct weir__denial *entry);
+
+/* The progress of a reader of the warnings. */
+struct weir__warning_cursor {
+    uint64_t next;    /* ticket */
+    uint64_t missed;  /* overwritten before they were read, or left torn by a writer that was killed */
+    uint32_t waiting; /* calls in a row that found `next` unreadable: its writer may not have finished */
+};
+/* Goes on at the ticket in *kept, a word of the header; 0: at the first warning that is written from now on. */
+void weir__warning_resume(const struct weir__denial_ring *ring, const uint64_t *kept,
+                          struct weir__warning_cursor *cursor);
+/* Copies the next warning. False: none now. */
+bool weir__warning_next(const struct weir__denial_ring *ring, struct weir__warning_cursor *cursor,
+                        struct weir__denial *entry);
 /* A text of an entry that was read. */
 weir_text weir__denial_text(const struct weir__denial *entry, enum weir__denial_text which);
 /* The next of the other rules, from *at = 0 on. False: no more. */

@@ -222,6 +222,22 @@ struct weir__rule_stats *weir__rule_stats_find(const struct weir__table *table, 
     return NULL;
 }
 
+#define WARNINGS_ID   UINT64_C(0x9d3c7c15b54a32d1) /* XOR the rule's id: the id of the entry of its warnings */
+#define WARNINGS_MARK (UINT64_C(1) << 63)          /* `shed` of shard 1 of such an entry */
+
+uint64_t *weir__rule_warnings_find(const struct weir__table *table, uint64_t rule_id, bool claim)
+{
+    struct weir__rule_stats *entry = weir__rule_stats_find(table, rule_id ^ WARNINGS_ID, claim);
+    if (entry && claim)
+        weir__store64(&entry->shard[1].shed, WARNINGS_MARK);
+    return entry ? &entry->shard[0].allowed : NULL;
+}
+
+bool weir__rule_stats_is_warnings(const struct weir__rule_stats *entry)
+{
+    return weir__load64(&entry->shard[1].shed) == WARNINGS_MARK;
+}
+
 void weir__times_add(const struct weir__table *table, unsigned shard, int64_t ns)
 {
     int bucket = 0;

@@ -104,6 +104,14 @@ static inline uint64_t *weir__rule_stats_shed(struct weir__rule_stats *entry, in
                 .shed;
 }
 
+/*
+ * The number of warnings of a rule, one word of all processors: warnings are rare. It is in an entry of its own, which
+ * other versions of weir ignore. NULL: as weir__rule_stats_find.
+ */
+uint64_t *weir__rule_warnings_find(const struct weir__table *table, uint64_t rule_id, bool claim);
+/* True for such an entry, which has the id of no rule. */
+bool weir__rule_stats_is_warnings(const struct weir__rule_stats *entry);
+
 /* Adds a duration to the histogram; `shard` is the processor, or any number. */
 void weir__times_add(const struct weir__table *table, unsigned shard, int64_t ns);
 

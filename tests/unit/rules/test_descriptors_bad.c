@@ -52,6 +52,8 @@ static const struct bad descriptors[] = {
 static const struct bad limits[] = {
     {"{ unit: day }", 4, 17, "needs requests_per_unit", "", 1},
     {"{ requests_per_unit: 1 }", 4, 17, "needs a unit", "", 1},
+    {"{ unit: day, requests_per_unit: 9, warn_at: 100% }", 4, 61, "warn_at is 1% to 99%", "", 1},
+    {"{ unit: day, requests_per_unit: 9, warn_at: 80 }", 4, 61, "such as 80%", "", 1},
     {"{}", 4, 17, "needs a unit", "", 2},
     {"5", 4, 17, "rate_limit must be a map", "", 1},
     {"{ unit: , requests_per_unit: 1 }", 4, 17, "needs a unit", "", 1},

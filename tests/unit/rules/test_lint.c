@@ -36,6 +36,11 @@ static const struct {
     {RULE "    shadow: true\n    priority: high\n", "6:15: priority has no effect in a shadow rule"},
     {RULE "    algorithm: fixed_window\n    priority: critical\n    reserve: 10%\n",
      "7:14: the reserve has no effect: every request of this rule is critical"},
+    {RULE "    warn_at: 80%\n", "5:14: 80% of so small a limit is all of it: the warning comes with the last unit"},
+    {"rules: [{ name: a, limit: { x: 2, default: 100 }, tier: header:x, window: 1s, warn_at: 80% }]\n", ""},
+    {"rules: [{ name: a, limit: 0, warn_at: 80% }]\n", "1:39: warn_at has no effect: the rule counts nothing"},
+    {"rules: [{ name: a, limit: unlimited, priority: high, warn_at: 80% }]\n",
+     "1:63: warn_at has no effect: the rule counts nothing"},
     {"rules: [{ name: a, limit: unlimited, priority: high }]\n", ""},
     {"rules: [{ name: a, limit: unlimited, priority: 5 }]\n", "1:27: unlimited: the rule limits nothing"},
     {"rules: [{ name: a, limit: 5, window: 1s, algorithm: fixed_window, reserve: 10% },\n"
