@@ -72,7 +72,7 @@ DAEMON_SRC := $(wildcard $(patsubst %,src/%/*.c,config sync overload stats queue
 CROSS_QUEUE := $(patsubst %,src/queue/%.c,ingest_commit ingest_request retry_policy queue_admin)
 CROSS_CONTROL := src/control/document.c
 CROSS_OUT := $(filter-out $(CROSS_QUEUE) $(CROSS_CONTROL),$(wildcard src/queue/*.c src/control/*.c)) \
-	src/serve/agent_threads.c src/serve/privilege.c
+	src/serve/agent_threads.c src/serve/notifier.c src/serve/privilege.c
 DAEMON_SRC := $(filter-out $(if $(CROSS),$(CROSS_OUT)),$(DAEMON_SRC))
 DAEMON_PACKAGES := sqlite3 libpq jansson libcrypto libcurl libmicrohttpd libseccomp
 DAEMON_LIBS = -lm $(if $(CROSS),-ljansson,$(shell pkg-config --libs $(DAEMON_PACKAGES)))

@@ -137,6 +137,7 @@ static const struct weir__field root_fields[] = {
     {"access_log", WEIR__FIELD_READ, WEIR__CONFIG_PLACE(access_place), .read = access_read},
     {"denied_log", WEIR__FIELD_READ, WEIR__CONFIG_PLACE(denied_place), .read = denied_read},
     {"store", WEIR__FIELD_READ, .read = weir__config_store},
+    {"notify", WEIR__FIELD_READ, .read = weir__config_notify},
     /* Read after the others, by weir__config_control, weir__config_queue and weir__config_rules. */
     {.name = "admin"},
     {.name = "rules_db"},
@@ -202,7 +203,8 @@ static void root_read(struct weir__config *config, const struct weir__node *root
         config->hot_bytes = HOT_BYTES;
     /* With one of the others it may be a file for weir agent; preflight.c reports this for weir serve. */
     if (!weir__node_get(root, "gateway") && !weir__node_get(root, "service") && !weir__node_get(root, "store") &&
-        !weir__node_get(root, "admin") && !weir__node_get(root, "load") && !weir__node_get(root, "queue"))
+        !weir__node_get(root, "admin") && !weir__node_get(root, "load") && !weir__node_get(root, "queue") &&
+        !weir__node_get(root, "notify"))
         weir__node_error(root, "there is neither a gateway (where to listen, and where to send on to) nor a service");
     weir__config_control(config, root);
     weir__config_queue(config, root);
@@ -299,7 +301,7 @@ static void secrets_mask(const struct weir__node *node, bool secret)
  * text. */
 static void quotes_mask(const struct weir__node *root)
 {
-    static const char *const names[] = {"service", "store", "admin", "rules_db", "rules"};
+    static const char *const names[] = {"service", "store", "admin", "rules_db", "notify", "rules"};
     for (size_t i = 0; i < sizeof names / sizeof *names && root->kind == WEIR__MAP; i++) {
         const struct weir__node *member = weir__node_get(root, names[i]);
         if (member && (strcmp(names[i], "rules") != 0 || weir__config_is_origin(member)))

@@ -104,6 +104,16 @@ struct weir__origin {
     struct weir__place place;
 };
 
+/* The receiver of warnings. */
+struct weir__notify_config {
+    const char *url;         /* NULL: none */
+    const char *shown;       /* for logs: scheme, host and port, as a path may be a secret, too */
+    const char *secret_file; /* read for every message, so that it may change; NULL: not signed, or: */
+    const char *secret;      /* read by root for an agent of another user (serve/handover.c) */
+    const char *ca;          /* NULL: the system's authorities */
+    struct weir__place place;
+};
+
 #define WEIR__KEPT_HEADERS_MAX 64
 
 /* Deferred requests (on_limit: queue). */
@@ -213,6 +223,7 @@ struct weir__config {
     struct weir__admin_config admin;
     struct weir__origin origin;
     struct weir__queue_config queue;
+    struct weir__notify_config notify;
     /*
      * The rules come from an origin or from the database of the rules service: the agent writes the active ones to a
      * file in the state folder, which rules_path is then. `rules` of weir.yaml, if given, is: */
@@ -283,6 +294,7 @@ bool weir__config_gateway(void *config, const struct weir__node *gateway, const 
 bool weir__config_service(void *config, const struct weir__node *service, const char *what, void *to);
 bool weir__config_store(void *config, const struct weir__node *store, const char *what, void *to);
 bool weir__config_load_level(void *config, const struct weir__node *load, const char *what, void *to);
+bool weir__config_notify(void *config, const struct weir__node *notify, const char *what, void *to);
 void weir__config_rules(struct weir__config *config, const struct weir__node *root);
 /* `queue`. To be called after weir__config_control. */
 void weir__config_queue(struct weir__config *config, const struct weir__node *root);

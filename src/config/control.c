@@ -1,4 +1,4 @@
-/* weir.yaml: `admin`, `rules_db`, `state`, and `rules` that another host publishes. */
+/* weir.yaml: `admin`, `rules_db`, `state`, `rules` that another host publishes, and `notify`. */
 #include "config/config.h"
 #include "rules/yaml.h"
 
@@ -138,22 +138,24 @@ static void admin_read(struct weir__config *config, const struct weir__node *nod
 
 /* ---- rules from another host ---- */
 
-/* Sets origin->shown. Warns of rules, and perhaps a token, that cross the network unencrypted. */
-static void origin_show(struct weir__config *config, struct weir__diagnostics *report)
+/*
+ * A URL for logs: without user and password, and from the first of the characters `ends` after the host on. Warns of
+ * what crosses the network unencrypted.
+ */
+static const char *url_show(struct weir__config *config, const char *url, const char *ends,
+                            struct weir__diagnostics *report, struct weir__place place, const char *what)
 {
-    struct weir__origin *origin = &config->origin;
     char shown[4096];
-    const char *host = strstr(origin->url, "://") + 3;
-    size_t scheme = (size_t)(host - origin->url);
+    const char *host = strstr(url, "://") + 3;
+    size_t scheme = (size_t)(host - url);
     const char *at = memrchr(host, '@', strcspn(host, "/?#"));
     host = at ? at + 1 : host;
-    snprintf(shown, sizeof shown, "%.*s%.*s", (int)scheme, origin->url, (int)strcspn(host, "?#"), host);
-    origin->shown = weir__config_text(config, weir__text_of(shown));
+    snprintf(shown, sizeof shown, "%.*s%.*s", (int)scheme, url, (int)strcspn(host, ends), host);
     bool bracket = *host == '[';
     weir_text name = {host + bracket, strcspn(host + bracket, bracket ? "]" : ":/?#")};
-    if (strncmp(origin->url, "http://", 7) == 0 && !weir__config_is_loopback(weir__config_text(config, name)))
-        weir__report_warning(report, origin->place, "%s: rules and token cross the network unencrypted; use https://",
-                             shown);
+    if (strncmp(url, "http://", 7) == 0 && !weir__config_is_loopback(weir__config_text(config, name)))
+        weir__report_warning(report, place, "%s: %s the network unencrypted; use https://", shown, what);
+    return weir__config_text(config, weir__text_of(shown));
 }
 
 static bool poll_read(void *config, const struct weir__node *node, const char *what, void *to)
@@ -178,7 +180,40 @@ static void origin_read(struct weir__config *config, const struct weir__node *ru
     if (config->origin.token && weir__node_get(rules, "token_file"))
         weir__node_error(weir__node_get(rules, "token_file"), "there are token and token_file; give one");
     if (config->origin.url)
-        origin_show(config, rules->report);
+        config->origin.shown =
+            url_show(config, config->origin.url, "?#", rules->report, config->origin.place, "rules and token cross");
+}
+
+/* ---- notify ---- */
+
+static bool receiver_read(void *config, const struct weir__node *node, const char *what, void *to)
+{
+    if (!printable_read(config, node, what, to))
+        return false;
+    const char *host = is_url(node) ? strstr(node->text.data, "://") + 3 : "";
+    return strcspn(host, "/?#") > 0 || weir__node_error(node, "notify is a URL: https://…, or http://… on this host");
+}
+
+bool weir__config_notify(void *context, const struct weir__node *node, const char *what, void *to)
+{
+    static const struct weir__field fields[] = {
+        {"url", WEIR__FIELD_READ, WEIR__CONFIG(notify.url), WEIR__CONFIG_PLACE(notify.place), .what = "notify",
+         .read = receiver_read},
+        {"secret_file", WEIR__FIELD_READ, WEIR__CONFIG(notify.secret_file), .read = weir__config_path},
+        {"ca", WEIR__FIELD_READ, WEIR__CONFIG(notify.ca), .read = weir__config_path},
+    };
+    struct weir__config *config = to;
+    struct weir__notify_config *notify = &config->notify;
+    bool good = weir__fields_or_first(node, what, WEIR__LIST_OF(fields), config, context);
+    if (good && !notify->url)
+        return weir__node_error(node, "notify has no url, such as https://hooks.example/weir");
+    if (good && !config->denial_bytes)
+        good = weir__node_error(node, "notify sends what the records of denials have: it cannot go with denials: off");
+    if (good)
+        notify->shown = url_show(config, notify->url, "/?#", node->report, notify->place, "warnings cross");
+    else
+        notify->url = NULL;
+    return good;
 }
 
 void weir__config_control(struct weir__config *config, const struct weir__node *root)

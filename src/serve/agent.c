@@ -37,8 +37,7 @@ static struct weir__config *config_read(const char *file, weir_diagnose *diagnos
         return NULL;
     if (weir__config_load(config, file, diagnose, context) == 0 &&
         (weir__agent_needed(config) ||
-         weir__config_report(file,
-                             "there is no store, no rules service, no queue and no load level in it: nothing to do",
+         weir__config_report(file, "there is no store, rules service, queue, load level or notify in it: nothing to do",
                              diagnose, context)))
         return config;
     config_drop(config);

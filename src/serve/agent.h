@@ -66,8 +66,8 @@ void weir__agent_stop(struct weir__agent_process *agent);
 bool weir__agent_needed(const struct weir__config *config);
 /*
  * Runs the agent until a signal stops it: the exchange with the store in this thread; in others the rules service and
- * its listener, the poller of another host's rules, the history, the load sampler, heartbeats, and the queue's listener
- * and dispatcher. The caller has blocked signals. False: it failed to start, which was logged.
+ * its listener, the poller of another host's rules, the history, the load sampler, heartbeats, the notifier, and the
+ * queue's listener and dispatcher. The caller has blocked signals. False: it failed to start, which was logged.
  */
 bool weir__agent_run(const struct weir__config *config, const struct weir__logger *log, int signals);
 

@@ -4,6 +4,7 @@
 #include "control/control.h"
 #include "queue/queue.h"
 #include "overload/overload.h"
+#include "serve/notifier.h"
 #include "base/clock.h"
 
 #include <curl/curl.h>
@@ -19,7 +20,7 @@
 #define SAMPLER_NICE    (-10)
 #define SERVICE_RETRY   5 /* polls between two attempts to open the admin listener: 5 s */
 
-enum { THREADS_MAX = 5 };
+enum { THREADS_MAX = 6 };
 
 struct agent_threads {
     const struct weir__config *config;
@@ -35,6 +36,7 @@ struct agent_threads {
     struct weir__load_sampler *sampler;  /* NULL: no overload control */
     struct weir__dispatcher *dispatcher; /* NULL: no queue */
     struct weir__heartbeat_sender *sender; /* NULL: no other hosts */
+    struct weir__notifier *notifier;       /* NULL: no `notify` */
     pthread_t threads[THREADS_MAX];
     size_t started;
 
@@ -46,7 +48,7 @@ struct agent_threads {
 bool weir__agent_needed(const struct weir__config *config)
 {
     return config->published || config->admin.listener || config->store.url || config->hot_bytes || config->load.on ||
-           config->queue.wanted;
+           config->queue.wanted || config->notify.url;
 }
 
 /* Waits `ms` of the monotonic clock. True: the threads must end. */
@@ -188,6 +190,21 @@ static void *send_heartbeats(void *context)
     return NULL;
 }
 
+/* Thread: sends warnings. Its own, as the receiver may block it. */
+static void *send_warnings(void *context)
+{
+    struct agent_threads *threads = context;
+    do
+        weir__notifier_step(threads->notifier);
+    while (!wait_ms(threads, WEIR__NOTIFIER_STEP_MS));
+    return NULL;
+}
+
+static bool is_ending(void *context)
+{
+    return wait_ms(context, 0);
+}
+
 /* Formats the heartbeat that goes along with each poll of the origin. */
 static size_t format_heartbeat(void *context, char *to, size_t size)
 {
@@ -215,8 +232,10 @@ static bool start(struct agent_threads *threads)
         threads->sampler = weir__load_sampler_open(config, threads->host->engine, log);
     if (weir__heartbeat_sender_wanted(config))
         threads->sender = weir__heartbeat_sender_new(config, log);
-    if ((config->origin.url && !threads->poller) || (config->queue.wanted && !threads->dispatcher) ||
-        (weir__heartbeat_sender_wanted(config) && !threads->sender))
+    if (config->notify.url)
+        threads->notifier = weir__notifier_new(config, threads->host->engine->segment, log, is_ending, threads);
+    if ((config->notify.url && !threads->notifier) || (config->origin.url && !threads->poller) ||
+        (config->queue.wanted && !threads->dispatcher) || (weir__heartbeat_sender_wanted(config) && !threads->sender))
         return false;
     const struct {
         bool wanted;
@@ -225,7 +244,8 @@ static bool start(struct agent_threads *threads)
                            {true, record_history},
                            {config->admin.listener != NULL, run_rules_service},
                            {threads->sampler != NULL, sample_load},
-                           {threads->sender != NULL, send_heartbeats}};
+                           {threads->sender != NULL, send_heartbeats},
+                           {threads->notifier != NULL, send_warnings}};
     for (size_t i = 0; i < THREADS_MAX; i++) {
         if (list[i].wanted && pthread_create(&threads->threads[threads->started], NULL, list[i].run, threads) != 0)
             return false;
@@ -244,6 +264,7 @@ static void stop(struct agent_threads *threads)
     for (size_t i = 0; i < threads->started; i++)
         pthread_join(threads->threads[i], NULL);
     weir__heartbeat_sender_free(threads->sender);
+    weir__notifier_free(threads->notifier);
     weir__load_sampler_close(threads->sampler);
     weir__ingest_stop(threads->ingest); /* late: without it nginx rejects requests that would be deferred */
     weir__dispatcher_stop(threads->dispatcher);

@@ -340,6 +340,11 @@ void weir__handover_take(struct weir__config *config, const struct weir__agent_u
         if (config->origin.token)
             config->origin.token_file = NULL;
     }
+    if (config->notify.secret_file) {
+        config->notify.secret = line_take(config, config->notify.secret_file, " \t\r\n");
+        if (config->notify.secret)
+            config->notify.secret_file = NULL;
+    }
     struct weir__admin_config *admin = &config->admin;
     if (!admin->listener)
         return;

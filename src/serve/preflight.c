@@ -88,7 +88,7 @@ static void check_secrets(struct preflight *preflight)
     struct weir__place top = {0, 1, 1};
     bool inside = access->token_count || access->password || access->operator_password || config->origin.token ||
                   has_password(config->store.url) || has_password(config->admin.database) ||
-                  has_password(config->origin.url);
+                  has_password(config->origin.url) || has_password(config->notify.url);
     for (size_t i = 0; i < config->store.setting_count; i++) {
         const struct weir__store_setting *setting = &config->store.settings[i];
         if (strcmp(setting->name, "password_file") == 0)
@@ -98,6 +98,8 @@ static void check_secrets(struct preflight *preflight)
         inside |= strcmp(setting->name, "password") == 0 || strcmp(setting->name, "sentinel_password") == 0;
     }
     check_file(preflight, config->origin.place, "token_file", config->origin.token_file, SECRET);
+    check_file(preflight, config->notify.place, "secret_file", config->notify.secret_file, READABLE | SECRET);
+    check_file(preflight, config->notify.place, "the CA file", config->notify.ca, READABLE);
     if (inside)
         check_file(preflight, top, "it has secrets:", config->file, SECRET);
 }

@@ -91,6 +91,8 @@ uint64_t weir__config_fingerprint(const struct weir__config *config)
             sum = add_file(sum, config->store.settings[i].value);
     if (geteuid() == 0 && config->origin.token_file) /* an agent of another user cannot read it */
         sum = add_file(sum, config->origin.token_file);
+    if (geteuid() == 0 && config->notify.secret_file)
+        sum = add_file(sum, config->notify.secret_file);
     return sum | 1;
 }
 

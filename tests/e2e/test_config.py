@@ -193,7 +193,7 @@ def test_the_status_is_json_for_probes(gateway):
     assert status["rules"]["count"] == 500 and status["rules"]["reloads"] == 0
     assert len(status["by_rule"]) == 500
     assert status["by_rule"][7] == {"name": "rule 7 \u00e9", "allowed": 1, "delayed": 0, "denied": 1, "listed": 0,
-                                    "missing_key": 0, "failures": 0, "rolled_back": 0, "shed": 0}
+                                    "missing_key": 0, "failures": 0, "rolled_back": 0, "shed": 0, "warnings": 0}
     head = get(g.port, "/weir/status", method="HEAD")
     assert head.status == 200 and head.body == b"" and get(g.port, "/weir/status", method="POST").status == 405
 

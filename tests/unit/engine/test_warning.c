@@ -5,6 +5,7 @@
 #include "engine/fast_result.h"
 
 #include <pthread.h>
+#include <sched.h>
 
 #define RULE(fields) "rules:\n  - { name: api, key: 'user:${user_id}', " fields " }\n"
 
@@ -314,54 +315,69 @@ TEST(descriptors_and_deferred_requests_warn)
 
 /* ---- Threads ---- */
 
-enum { THREADS = 8, ROUNDS = 300, LIMIT = 40 };
+enum { THREADS_MAX = 8, LIMIT = 40 };
 
 struct racing {
     weir *engine;
-    pthread_barrier_t barrier;
+    uint64_t threads, rounds, requests; /* in each round, of a thread */
+    uint64_t arrived;
 };
+
+/* Waits for all threads without sleeping, so that they go on at the same moment. */
+static void meet(struct racing *racing, uint64_t round)
+{
+    weir__fetch_add64(&racing->arrived, 1);
+    while (weir__load64(&racing->arrived) < racing->threads * (round + 1))
+        sched_yield();
+}
 
 static void *race(void *context)
 {
     struct racing *racing = context;
     uint64_t warnings = 0;
-    for (int round = 0; round < ROUNDS; round++) {
-        pthread_barrier_wait(&racing->barrier);
-        for (int i = 0; i < LIMIT / THREADS + 2; i++)
-            warnings += (uint64_t)warned_by(racing->engine, "GET / user_id=1", round * 60 + 1, 0);
+    for (uint64_t round = 0; round < racing->rounds; round++) {
+        meet(racing, round);
+        for (uint64_t i = 0; i < racing->requests; i++)
+            warnings += (uint64_t)warned_by(racing->engine, "GET / user_id=1", (double)round * 60 + 1, 0);
     }
     return (void *)(uintptr_t)warnings;
 }
 
-static uint64_t race_all(const char *rules)
+/* The number of warnings, of which there must be one in each round. */
+static uint64_t race_all(const char *rules, uint64_t threads, uint64_t rounds, uint64_t requests)
 {
-    struct racing racing = {.engine = opened(rules, 0)};
-    pthread_t threads[THREADS];
+    struct racing racing = {.engine = opened(rules, 0), .threads = threads, .rounds = rounds, .requests = requests};
+    pthread_t list[THREADS_MAX];
     uint64_t warnings = 0;
-    pthread_barrier_init(&racing.barrier, NULL, THREADS);
-    for (int i = 0; i < THREADS; i++)
-        CHECK_EQ(pthread_create(&threads[i], NULL, race, &racing), 0);
-    for (int i = 0; i < THREADS; i++) {
+    for (uint64_t i = 0; i < threads; i++)
+        CHECK_EQ(pthread_create(&list[i], NULL, race, &racing), 0);
+    for (uint64_t i = 0; i < threads; i++) {
         void *each;
-        CHECK_EQ(pthread_join(threads[i], &each), 0);
+        CHECK_EQ(pthread_join(list[i], &each), 0);
         warnings += (uint64_t)(uintptr_t)each;
     }
     CHECK_EQ(warnings_of(racing.engine, "api", false), warnings);
-    pthread_barrier_destroy(&racing.barrier);
     weir_close(racing.engine);
     return warnings;
 }
 
 TEST(of_all_threads_one_warns)
 {
-    CHECK_EQ(race_all(RULE("limit: 40, window: 1m, algorithm: fixed_window, warn_at: 80%")), ROUNDS);
-    CHECK_EQ(race_all(RULE("limit: 40, window: 1m, warn_at: 80%")), ROUNDS);
-    CHECK_EQ(race_all(RULE("limit: 40, window: 1m, algorithm: sliding_window_log, warn_at: 80%")), ROUNDS);
     /* A second rule that denies makes requests roll back. */
     static const char two[] =
-        RULE("limit: 40, window: 1m, algorithm: fixed_window, warn_at: 80%") "  - { name: b, limit: 36, window: 1m, "
-                                                                             "algorithm: fixed_window }\n";
-    CHECK_EQ(race_all(two), ROUNDS);
+        "rules:\n"
+        "  - { name: api, key: 'user:${user_id}', limit: 40, window: 1m, algorithm: fixed_window, warn_at: 80% }\n"
+        "  - { name: b, limit: 36, window: 1m, algorithm: fixed_window }\n";
+    const uint64_t threads = THREADS_MAX, requests = LIMIT / THREADS_MAX + 2, rounds = 200;
+    CHECK_EQ(race_all(RULE("limit: 40, window: 1m, algorithm: fixed_window, warn_at: 80%"), threads, rounds, requests),
+             rounds);
+    CHECK_EQ(race_all(RULE("limit: 40, window: 1m, warn_at: 80%"), threads, rounds, requests), rounds);
+    CHECK_EQ(
+        race_all(RULE("limit: 40, window: 1m, algorithm: sliding_window_log, warn_at: 80%"), threads, rounds, requests),
+        rounds);
+    CHECK_EQ(race_all(two, threads, rounds, requests), rounds);
+    /* The first requests of two threads, which both find the key without a mark. */
+    CHECK_EQ(race_all(RULE("limit: 40, window: 1m, algorithm: fixed_window, warn_at: 1%"), 2, 20000, 1), 20000);
 }
 
 TEST_MAIN
