@@ -119,11 +119,15 @@ static __attribute__((noinline)) void add_entry(struct denied *denied, const str
 static void record_eval(struct denied *denied, const struct weir__rule_eval *eval)
 {
     const struct weir__request_ctx *ctx = denied->ctx;
-    /* A denial by the networks of the whole set has no key: each client has an entry of its own. */
-    weir_text counted = eval->rule ? (weir_text){eval->key, eval->key_len} : denied->client;
-    uint64_t key = hash_of(ctx, counted), now_ms = (uint64_t)ctx->now.wall_ns / 1000000;
+    bool has_key = eval->rule || eval->key_len;
+    uint64_t key = hash_of(ctx, has_key ? (weir_text){eval->key, eval->key_len} : denied->client);
+    uint64_t now_ms = (uint64_t)ctx->now.wall_ns / 1000000, counted = key;
     uint64_t why = (uint64_t)eval->reason << 8 | (uint64_t)eval->decision.verdict;
-    uint64_t identity = (key ^ (eval->rule ? eval->rule->id : 0)) + why * UINT64_C(0x9e3779b97f4a7c15);
+    struct weir__address group;
+    /* A denial by the networks of the whole set has no key: each client, by its network, has an entry of its own. */
+    if (!has_key && denied->values && weir__value_client_group(denied->values, &group))
+        counted = hash_of(ctx, (weir_text){(const char *)group.bytes, sizeof group.bytes});
+    uint64_t identity = (counted ^ (eval->rule ? eval->rule->id : 0)) + why * UINT64_C(0x9e3779b97f4a7c15);
     if (!weir__denial_repeat(&ctx->engine->denial_recorder.ring, identity, now_ms, &denied->hashes))
         add_entry(denied, eval, identity, key, now_ms);
 }

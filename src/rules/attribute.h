@@ -187,5 +187,7 @@ bool weir__value_is_spelled(struct weir__values *values, unsigned form);
 weir_text weir__value_request_id(struct weir__values *values, bool header);
 /* The client's address, ungrouped; NULL if there is none. */
 const struct weir__address *weir__value_client(struct weir__values *values);
+/* The network of the client, by the prefixes of `identity`. Returns the length of its prefix; 0: unknown. */
+int weir__value_client_group(struct weir__values *values, struct weir__address *group);
 
 #endif

@@ -366,7 +366,10 @@ struct weir__map *weir__map_read(struct weir__diagnostics *report, weir_text fro
     report->secret = true;
     bool good = true;
     if (weir__map_is_yaml(report->sources->name)) {
+        int errors = report->errors;
         root = weir__yaml_read(0, &arena, report);
+        if (arena.failed && !arena.full) /* no error of the file: reading it may succeed later */
+            report->errors = errors;
         good = root && (root->kind == WEIR__MAP ||
                         weir__node_error(root, "expected a map of keys to values, not %s", weir__node_is(root)));
     }

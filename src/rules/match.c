@@ -217,11 +217,13 @@ static __attribute__((noinline)) const struct weir__quota *quota_of_several(cons
 
 const struct weir__quota *weir__rule_quota(const struct weir__rule *rule, struct weir__values *values)
 {
-    weir_text tier;
-    if (rule->tier < 0 || !weir__value(values, rule->tier, &tier) || weir__value_is_cut(values, rule->tier))
+    weir_text tier = {"", 0};
+    bool found = rule->tier >= 0 && weir__value(values, rule->tier, &tier);
+    if (rule->tier >= 0 && weir__value_is_several(values, rule->tier)) /* also if the first of them has no tier */
+        return quota_of_several(rule, values);
+    if (!found || weir__value_is_cut(values, rule->tier))
         return rule->has_default ? &rule->quotas[0] : NULL;
-    return weir__value_is_several(values, rule->tier) ? quota_of_several(rule, values)
-                                                      : weir__rule_quota_of(rule, tier);
+    return weir__rule_quota_of(rule, tier);
 }
 
 bool weir__rule_is_plain(const weir_rules *set, const struct weir__rule *rule)

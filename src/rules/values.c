@@ -370,21 +370,24 @@ const struct weir__address *weir__value_client(struct weir__values *values)
     return values->client_state == WEIR__CLIENT_KNOWN ? &values->client : NULL;
 }
 
-static weir_text find_client_text(struct weir__values *values)
+int weir__value_client_group(struct weir__values *values, struct weir__address *group)
 {
     const struct weir__identity *identity = &values->all->identity;
     const struct weir__address *client = weir__value_client(values);
-    struct weir__address grouped;
-
     if (!client)
-        return MISSING;
-    int group = weir__address_is4(client) ? 96 + identity->ipv4_prefix : identity->ipv6_prefix;
-    if (group < 128) {
-        grouped = *client;
-        weir__address_mask(&grouped, group);
-        client = &grouped;
-    }
-    return (weir_text){values->client_text, weir__address_text(client, group, values->client_text)};
+        return 0;
+    int length = weir__address_is4(client) ? 96 + identity->ipv4_prefix : identity->ipv6_prefix;
+    *group = *client;
+    if (length < 128)
+        weir__address_mask(group, length);
+    return length;
+}
+
+static weir_text find_client_text(struct weir__values *values)
+{
+    struct weir__address group;
+    int length = weir__value_client_group(values, &group);
+    return length ? (weir_text){values->client_text, weir__address_text(&group, length, values->client_text)} : MISSING;
 }
 
 /* ---- All of them ---- */

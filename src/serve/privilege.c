@@ -70,8 +70,7 @@ void weir__privilege_limit(const struct weir__logger *log)
     struct __user_cap_header_struct head = {.version = _LINUX_CAPABILITY_VERSION_3};
     struct __user_cap_data_struct present[2] = {{0}, {0}};
     uint64_t keep = 0;
-    (void)prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); /* for every user; a failure as root is logged below */
-    if (geteuid() != 0)
+    if (geteuid() != 0) /* an nginx with file capabilities, for ports below 1024, keeps them */
         return;
     for (size_t i = 0; i < sizeof needed / sizeof *needed; i++)
         keep |= UINT64_C(1) << needed[i];

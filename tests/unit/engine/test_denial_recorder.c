@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static const char RULES[] = "block: { networks: [198.51.100.0/24] }\n"
+static const char RULES[] = "block: { networks: [198.51.100.0/24, \"2001:db8::/32\"] }\n"
                             "rules:\n"
                             "  - name: api\n"
                             "    match: { path: /api/* }\n"
@@ -51,6 +51,18 @@ static weir *opened(const char *ring, int flags)
                         .diagnose = test_print_diagnostic,
                         .denial_ring = ring,
                         .flags = flags};
+    weir *engine = NULL;
+    CHECK_EQ(weir_open(&how, &engine), 0);
+    return engine;
+}
+
+static weir *opened_with_descriptors(void)
+{
+    weir_options how = {.segment = {.size = 8 << 20},
+                        .rules_text = "domain: edge\ndescriptors:\n  - key: user\n    rate_limit: { unit: hour, "
+                                      "requests_per_unit: 1 }\n",
+                        .diagnose = test_print_diagnostic,
+                        .denial_ring = ""};
     weir *engine = NULL;
     CHECK_EQ(weir_open(&how, &engine), 0);
     return engine;
@@ -214,12 +226,7 @@ TEST(hostile_bytes_are_kept_within_bounds)
 
 TEST(descriptors_are_recorded)
 {
-    weir_options how = {.segment = {.size = 8 << 20},
-                        .rules_text = "domain: edge\ndescriptors:\n  - key: user\n    rate_limit: { unit: hour, "
-                                      "requests_per_unit: 1 }\n",
-                        .diagnose = test_print_diagnostic,
-                        .denial_ring = ""};
-    weir *engine = NULL;
+    weir *engine = opened_with_descriptors();
     weir_descriptor_entry entry = {{"user", 4}, {"42", 2}};
     weir_descriptor descriptor = {.entries = &entry, .entry_count = 1};
     weir_outcome outcome;
@@ -227,11 +234,46 @@ TEST(descriptors_are_recorded)
         .domain = {"edge", 4}, .descriptors = &descriptor, .descriptor_count = 1, .outcomes = &outcome};
     weir_result result;
     struct weir__denial list[2];
-    CHECK_EQ(weir_open(&how, &engine), 0);
     for (int i = 0; i < 3; i++)
         CHECK_EQ(weir_check_descriptors(engine, &query, &result), 0);
     CHECK_EQ(entries(engine, list, 2), 1);
     CHECK(list[0].count == 2 && list[0].rule && weir__denial_text(&list[0], WEIR__DENIAL_KEY).len);
+    weir_close(engine);
+}
+
+/* Limits that the requests bring have no rule: each key has an entry of its own. */
+TEST(denials_by_limits_of_requests_are_recorded_by_key)
+{
+    static const char *const users[] = {"alice", "bob"};
+    weir *engine = opened_with_descriptors();
+    struct weir__denial list[3];
+    for (int i = 0; i < 6; i++) {
+        weir_descriptor_entry entry = {{"user", 4}, {users[i % 2], strlen(users[i % 2])}};
+        weir_descriptor descriptor = {
+            .entries = &entry, .entry_count = 1, .override_limit = 1, .override_window_ns = 3600 * WEIR_SECOND};
+        weir_outcome outcome;
+        weir_descriptor_query query = {
+            .domain = {"edge", 4}, .descriptors = &descriptor, .descriptor_count = 1, .outcomes = &outcome};
+        weir_result result;
+        CHECK_EQ(weir_check_descriptors(engine, &query, &result), 0);
+    }
+    CHECK_EQ(entries(engine, list, 3), 2);
+    CHECK(list[0].count == 2 && list[1].count == 2 && list[0].key != list[1].key);
+    weir_close(engine);
+}
+
+/* A client has a whole network of IPv6: its addresses share an entry, and do not replace those of others. */
+TEST(blocked_clients_are_recorded_by_network)
+{
+    weir *engine = opened("", 0);
+    struct weir__denial list[3];
+    char line[80];
+    for (int i = 0; i < 20; i++) {
+        snprintf(line, sizeof line, "GET /x ip=2001:db8:0:%d::%x", i % 2, i + 1);
+        CHECK(!test_passes(engine, line, 0));
+    }
+    CHECK_EQ(entries(engine, list, 3), 2);
+    CHECK(list[0].count == 10 && list[1].count == 10);
     weir_close(engine);
 }
 

@@ -357,7 +357,7 @@ TEST(several_values_are_all_looked_up)
 }
 
 /* The quota of a request whose argument has several values, by a rule with these limits. */
-static const struct weir__quota *quota_of(const char *limits, const char *arguments)
+static const struct weir__quota *quota_from(const char *source, const char *limits, const char *arguments)
 {
     static struct weir__values values;
     static char text[512];
@@ -366,14 +366,36 @@ static const struct weir__quota *quota_of(const char *limits, const char *argume
     weir_query query = {.attributes = &about, .attribute_count = 1};
     weir_rules_free(set);
     snprintf(text, sizeof text,
-             "identity: { tier: { from: 'query:k', file: plans.csv, default: none } }\n"
+             "identity: { tier: %s }\n"
              "rules:\n  - { name: r, key: k, limit: %s, window: 1m }\n",
-             limits);
+             source, limits);
     set = compile_maps(text);
     if (!set)
         return NULL;
     weir__values_begin(&values, &set->attributes, &query);
     return weir__rule_quota(set->rules[0], &values);
+}
+
+static const struct weir__quota *quota_of(const char *limits, const char *arguments)
+{
+    return quota_from("{ from: 'query:k', file: plans.csv, default: none }", limits, arguments);
+}
+
+/* A first value without a tier is no way around the limit of another one. */
+TEST(strictest_tier_decides_if_the_first_value_has_none)
+{
+    static const char file[] = "{ from: 'query:k', file: plans.csv }", direct[] = "'query:k'",
+                      limits[] = "{ free: 10, pro: 100 }", loose[] = "{ free: 10, pro: 100, default: 5000 }";
+    static char cut[2400];
+    const struct weir__quota *quota;
+    CHECK((quota = quota_from(file, limits, "k=x&k=b")) && quota->units == 10);
+    CHECK((quota = quota_from(file, loose, "k=x&k=b")) && quota->units == 10);
+    CHECK((quota = quota_from(file, limits, "k=b&k=x")) && quota->units == 10);
+    CHECK(quota_from(file, limits, "k=x&k=y") == NULL);
+    CHECK((quota = quota_from(direct, limits, "k=&k=free")) && quota->units == 10);
+    snprintf(cut, sizeof cut, "k=%02000d&k=free", 0);
+    CHECK((quota = quota_from(direct, limits, cut)) && quota->units == 10);
+    CHECK((quota = quota_from(direct, loose, cut)) && quota->units == 10);
 }
 
 TEST(strictest_tier_of_several_values_decides)

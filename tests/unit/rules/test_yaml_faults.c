@@ -3,6 +3,7 @@
  * functions for both.
  */
 #include "diagnostics_collector.h"
+#include "rules/map.h"
 
 #include "../../failing.h"
 
@@ -92,6 +93,28 @@ TEST(each_allocation_fails_for_a_long_file)
         used += (size_t)sprintf(text + used, "key%d: [a, {b: c}, 'd e f g h i j k l m n o p q r s t', \"u\"]\n", i);
     CHECK(fail_each(text, used, true, true) > 500);
     free(text);
+}
+
+/* A lack of memory is no error of the file: the caller tries again. */
+TEST(each_allocation_fails_for_a_map)
+{
+    static const char text[] = "k-acme: pro\nk-other: free\n";
+    int nth = 0;
+    struct weir__map *map;
+    do {
+        diags_begin(&diags, text, sizeof text - 1);
+        diags.source.name = "plans.yaml";
+        fault.calls = 0;
+        fault.hit = fault.after = false;
+        fault.nth = ++nth;
+        map = weir__map_read(&diags.report, WEIR__TEXT("api_key"), WEIR__TEXT("tier"));
+        fault.nth = 0;
+        CHECK_EQ(diags.report.errors, 0);
+        CHECK(map || fault.hit);
+        weir__map_release(map);
+        diags_end(&diags);
+    } while (fault.hit && nth < 1000);
+    CHECK(map && nth > 5);
 }
 
 TEST_MAIN
