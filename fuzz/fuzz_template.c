@@ -62,6 +62,7 @@ static void check_filled(const struct weir__template *tmpl, const struct weir__a
         len[r] = fill(tmpl, all, &request[r], false, &values[r], key[r]);
         check(len[r] < 0 || len[r] == shared);
         len[r] = fill(tmpl, all, &request[r], true, &values[r], key[r]);
+        check(weir__template_matches(tmpl, (weir_text){key[r], (size_t)len[r]}, NULL));
     }
     bool same = true;
     for (int i = 0; i < tmpl->piece_count; i++) {

@@ -257,7 +257,7 @@ ngx_int_t ngx_weir_engine_open(ngx_conf_t *cf, ngx_weir_engine_t *conf)
         return conf->segment ? NGX_OK : NGX_ERROR;
 
     char names[NGX_WEIR_STORE_NAMES_MAX], ledger[NGX_WEIR_PATH_MAX], hot[NGX_WEIR_PATH_MAX], load[NGX_WEIR_PATH_MAX],
-        ring[NGX_WEIR_PATH_MAX];
+        ring[NGX_WEIR_PATH_MAX], keys[NGX_WEIR_PATH_MAX];
     weir_options options = {.attached = conf->segment,
                             .rules_path = (const char *)conf->rules_path.data,
                             .diagnose = ngx_weir_diagnose,
@@ -268,6 +268,7 @@ ngx_int_t ngx_weir_engine_open(ngx_conf_t *cf, ngx_weir_engine_t *conf)
         options.store = ngx_weir_store_names(conf->store, names);
         options.default_consistency = conf->store->consistency;
         options.ledger = ngx_weir_sidecar(conf, ".ledger", ledger);
+        options.key_commands = ngx_weir_sidecar(conf, ".keys", keys);
     }
     options.segment.mode = conf->segment_mode; /* of its sidecar files */
     if (conf->hot_size) {

@@ -77,7 +77,7 @@ def layouts(text):
 
 def prototypes(text):
     flat = re.sub(r"\s+", " ", re.sub(r"static inline[^{;]*\{.*?\n\}", "", text, flags=re.S))
-    found = re.findall(r"(?:^|(?<=[;}]))\s*((?:const )?(?:struct )?\w+ \**(weir_\w+)\([^;]*\))(?=;)", flat)
+    found = re.findall(r"(?:^|(?<=[;}]))\s*((?:const )?(?:struct |enum )?\w+ \**(weir_\w+)\([^;]*\))(?=;)", flat)
     return sorted(f"function {whole}" for whole, _ in found if not whole.startswith("typedef"))
 
 

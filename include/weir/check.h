@@ -138,6 +138,12 @@ typedef struct weir_options {
      */
     const char *denial_ring;
     uint64_t denial_bytes; /* of a new one: 640 a denied key. 0: 1 MiB */
+    /*
+     * With a store: the queue of blocks and resets of keys, which weir agent sends to all hosts (docs/store.md). A file
+     * of 64 KiB, by convention the segment's path and ".keys", created with segment.mode. "": anonymous memory. NULL:
+     * none, and they hold on this host alone. If it cannot be opened, that is reported to `diagnose`.
+     */
+    const char *key_commands;
 } weir_options;
 
 WEIR_MUST_CHECK int weir_open(const weir_options *options, weir **engine);
@@ -505,16 +511,26 @@ WEIR_MUST_CHECK int weir_key_state(weir *engine, const char *rule, const void *k
                                    weir_outcome *outcome);
 /*
  * Resets the counters of the key, in all tiers. A block stays. Of a strict rule also in the store: returns the store's
- * error if that failed. Other hosts keep cached denials until they end.
+ * error if that failed. With weir_options.key_commands on all hosts, within a second.
  */
 WEIR_MUST_CHECK int weir_key_reset(weir *engine, const char *rule, const void *key, size_t len, weir_time now);
 /*
  * Denies the key's requests under the rule until now + for_ns (at most 400 days), in all tiers that have a limit; its
- * counter goes on as it was. 0 unblocks. On this host alone, also under strict rules. WEIR_ELIMIT: the rule has no
- * counter, as it bans or lets pass everything.
+ * counter goes on as it was. 0 unblocks. On this host at once; with weir_options.key_commands on all hosts, within a
+ * second. WEIR_ELIMIT: the rule has no counter, as it bans or lets pass everything.
  */
 WEIR_MUST_CHECK int weir_key_block(weir *engine, const char *rule, const void *key, size_t len, int64_t for_ns,
                                    weir_time now);
+
+/* Where a block or a reset of a key holds. */
+enum weir_reach {
+    WEIR_THIS_HOST = 0,  /* there is no store, or it must not get texts of keys, or the queue of the agent is full */
+    WEIR_ALL_HOSTS,      /* within a second */
+    WEIR_ALL_HOSTS_LATER /* here; elsewhere when the agent runs, or reaches the store, again */
+};
+
+/* Where the next block or reset would hold, by the last round of the agent. */
+enum weir_reach weir_key_reach(weir *engine);
 
 /* ---- Settling: correcting a take by the actual cost ---- */
 

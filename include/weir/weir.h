@@ -111,7 +111,10 @@ extern "C" {
       "another user has put the file where everybody may make files; remove it, or use a folder of its own")           \
     X(ESTORELIB, 55,                                                                                                   \
       "weir_options.store needs the store library; link libweir-store (pkg-config weir-store) and call "               \
-      "weir_store_use() first")
+      "weir_store_use() first")                                                                                        \
+    X(EBLOCKS, 56, "the store has 10000 blocks of keys already, the most that hosts share; unblock some")              \
+    X(EHASHKEYS, 57, "the store gets no texts of keys (hash_keys), so other hosts cannot get this block or reset")     \
+    X(EAGENT, 58, "no agent runs on this host that would send it to the others; start weir serve or weir agent")
 
 enum weir_error {
 #define WEIR_ERROR_ENUM(name, number, text) WEIR_##name = -(number),

@@ -81,6 +81,13 @@ static void open_sidecars(weir *engine, const weir_options *options)
     }
     if (error)
         weir__report_without(engine, WEIR_IS_WARNING, *ring ? ring : "denials", "denials are not recorded", error);
+    error = 0;
+    if (options->key_commands && engine->store && !read_only) {
+        spec.path = *options->key_commands ? options->key_commands : NULL;
+        error = weir__key_commands_open(&spec, &engine->key_commands);
+    }
+    if (error)
+        weir__report_without(engine, WEIR_IS_WARNING, options->key_commands, "blocks of keys stay on this host", error);
     if (!load || (read_only && !*load))
         return;
     spec.path = *load ? load : NULL;
@@ -159,6 +166,7 @@ void weir_close(weir *engine)
     weir__connection_pool_free((struct weir__connection_pool *)(uintptr_t)weir__load64(&engine->connection_pool));
     weir__mapped_close(&engine->hot_sampler.mapped);
     weir__mapped_close(&engine->denial_recorder.mapped);
+    weir__key_commands_close(&engine->key_commands);
     weir__mapped_close(&engine->level);
     if (engine->own_segment)
         weir_segment_close(engine->segment);

@@ -3,6 +3,7 @@
 #define WEIR_ENGINE_ENGINE_H
 
 #include "base/arena.h"
+#include "engine/key_commands.h"
 #include "engine/rule_files.h"
 #include "engine/segment.h"
 #include "engine/store_options.h"
@@ -96,8 +97,9 @@ struct weir {
     unsigned ledger_mode;
     struct weir__hot_sampler hot_sampler;
     struct weir__denial_recorder denial_recorder;
-    struct weir__load_page *load; /* NULL: there is no load level; see table/load_page.h */
-    struct weir__mapped level;    /* the mapping of `load` */
+    struct weir__key_commands key_commands; /* rows 0: none */
+    struct weir__load_page *load;           /* NULL: there is no load level; see table/load_page.h */
+    struct weir__mapped level;              /* the mapping of `load` */
     bool watch;
     bool later;                        /* WEIR_RULES_LATER, and the rules were not read yet */
     char *path;                        /* NULL: the rules came as text and stay */

@@ -1,5 +1,7 @@
 /* Operations on one key under one rule: its state, reset and block for an operator, and corrections of earlier takes.
  */
+#include "base/clock.h"
+#include "engine/ledger.h"
 #include "engine/strict.h"
 
 /* An operation on a key, under each rule that is named, in the segment, in the store or in both. */
@@ -13,6 +15,7 @@ struct job {
     const char *name; /* of the rule */
     weir_text key;    /* as it was given, then as rules count it */
     int64_t block_ns;
+    bool here;            /* of a command of another host: in this host's segment alone */
     weir_outcome outcome; /* out: the tightest state */
 
     /* Settling. */
@@ -178,7 +181,7 @@ static int peek(const struct job *job, struct weir__rule_eval *eval, bool remote
     return 0;
 }
 
-/* Blocks are local to this host. Without a reply of the store, reports the host's own counter. */
+/* Blocks are in this host's segment. Without a reply of the store, reports the host's own counter. */
 static int peek_strict(const struct job *job, struct weir__rule_eval *eval)
 {
     int error = peek(job, eval, false);
@@ -256,12 +259,15 @@ static int reset(struct job *job, const struct weir__rule *rule)
         if (job->preparing)
             break;
         eval.quota = weir__quota_effective(job->ctx.engine, rule, &rule->quotas[i], job->ctx.now, &scaled);
-        error = weir__eval_operate(&job->ctx, &eval, WEIR__RESET, &unused);
+        error = job->here
+                    ? weir_reset(job->ctx.engine->segment, &eval.quota->limit, eval.key, eval.key_len, job->ctx.now)
+                    : weir__eval_operate(&job->ctx, &eval, WEIR__RESET, &unused);
         if (!error && is_strict(job, rule))
             error = clear_negative_cache(job, eval);
     }
     eval.quota = first;
-    return error || !first || !is_strict(job, rule) ? error : exchange(job, &eval, WEIR__OP_RESET, &unused);
+    return error || !first || job->here || !is_strict(job, rule) ? error
+                                                                 : exchange(job, &eval, WEIR__OP_RESET, &unused);
 }
 
 /* ---- Block ---- */
@@ -349,6 +355,98 @@ int weir_key_state_finish(weir *engine, const char *rule, const void *key, size_
     return error;
 }
 
+/* ---- To all hosts ---- */
+
+static uint16_t copy(char *to, size_t max, weir_text text)
+{
+    size_t len = text.len < max ? text.len : max;
+    memcpy(to, text.data ? text.data : "", len);
+    return (uint16_t)len;
+}
+
+/* Queues a command that was applied here for all hosts. Returns its ticket; 0: it stays on this host. */
+static uint64_t send_to_all(weir *engine, const char *rule, weir_text key, enum weir__key_action action, int64_t for_ns,
+                            const struct weir__key_author *author)
+{
+    struct weir__key_command command = {
+        .action = (uint8_t)action, .made_ns = weir_clock(engine->segment).mono_ns, .for_ns = for_ns};
+    char text[WEIR__KEY_MAX];
+    uint64_t ticket = 0;
+    if (!engine->key_commands.rows || engine->store->hash_keys)
+        return 0;
+    command.rule_len = copy(command.rule, WEIR_NAME_MAX, weir__text_of(rule));
+    command.key_len = copy(command.key, sizeof command.key, weir__key_counted(key, text));
+    command.by_len = copy(command.by, WEIR__KEY_BY_MAX, author->by);
+    command.reason_len = copy(command.reason, WEIR__KEY_REASON_MAX, author->reason);
+    return weir__key_commands_add(&engine->key_commands, &command, &ticket) == 0 ? ticket : 0;
+}
+
+int weir__key_reset_by(weir *engine, const char *rule, weir_text key, const struct weir__key_author *author,
+                       uint64_t *ticket)
+{
+    struct job job = job_for(reset, engine, rule, key.data, key.len, (weir_time){0, 0}, NULL);
+    int error = finish(&job);
+    *ticket = error ? 0 : send_to_all(engine, rule, key, WEIR__KEY_RESET, 0, author);
+    return error;
+}
+
+static int block_here(weir *engine, const char *rule, weir_text key, int64_t for_ns, weir_time now)
+{
+    struct job job = job_for(block, engine, rule, key.data, key.len, now, NULL);
+    job.block_ns = for_ns;
+    int error = run(&job);
+    return error ? error : job.done ? 0 : WEIR_ELIMIT;
+}
+
+/* In the segment first: the agent applies the order of the store afterwards, so that this host agrees with the others.
+ */
+int weir__key_block_by(weir *engine, const char *rule, weir_text key, int64_t for_ns,
+                       const struct weir__key_author *author, uint64_t *ticket)
+{
+    int error = block_here(engine, rule, key, for_ns, (weir_time){0, 0});
+    *ticket = error ? 0 : send_to_all(engine, rule, key, for_ns ? WEIR__KEY_BLOCK : WEIR__KEY_UNBLOCK, for_ns, author);
+    return error;
+}
+
+int weir__key_apply(weir *engine, const char *rule, weir_text key, enum weir__key_action action, int64_t for_ns)
+{
+    struct job job = job_for(reset, engine, rule, key.data, key.len, (weir_time){0, 0}, NULL);
+    job.here = true;
+    return action == WEIR__KEY_RESET
+               ? run(&job)
+               : block_here(engine, rule, key, action == WEIR__KEY_BLOCK ? for_ns : 0, job.ctx.now);
+}
+
+enum weir_reach weir_key_reach(weir *engine)
+{
+    const struct weir__key_commands *queue = &engine->key_commands;
+    if (!queue->rows || engine->store->hash_keys)
+        return WEIR_THIS_HOST;
+    uint64_t now = weir__coarse_ms(), beat = weir__load64(&queue->header->agent_ms);
+    bool alive = beat && now <= beat + WEIR__DELTA_LEDGER_SILENT_MS && beat <= now + WEIR__DELTA_LEDGER_SILENT_MS;
+    return alive && !weir__load64(&queue->header->error) ? WEIR_ALL_HOSTS : WEIR_ALL_HOSTS_LATER;
+}
+
+enum weir_reach weir__key_reach(weir *engine, uint64_t ticket, int64_t wait_ms, int *error)
+{
+    enum { STEP_MS = 5 };
+    const struct weir__key_commands *queue = &engine->key_commands;
+    *error = 0;
+    if (!ticket) {
+        *error = !engine->store ? 0 : engine->store->hash_keys ? WEIR_EHASHKEYS : WEIR_EAGENT;
+        return WEIR_THIS_HOST;
+    }
+    for (int64_t waited = 0; !weir__key_commands_done(queue, ticket, error); waited += STEP_MS) {
+        if (waited >= wait_ms) {
+            int last = -(int)(weir__load64(&queue->header->error) & 0xffff);
+            *error = last ? last : weir_key_reach(engine) == WEIR_ALL_HOSTS ? WEIR_ESTORESLOW : WEIR_EAGENT;
+            return WEIR_ALL_HOSTS_LATER;
+        }
+        nanosleep(&(struct timespec){.tv_nsec = STEP_MS * 1000000}, NULL);
+    }
+    return *error ? WEIR_THIS_HOST : WEIR_ALL_HOSTS;
+}
+
 int weir_key_reset(weir *engine, const char *rule, const void *key, size_t len, weir_time now)
 {
     return weir_key_reset_finish(engine, rule, key, len, now, NULL);
@@ -363,15 +461,19 @@ int weir_key_reset_begin(weir *engine, const char *rule, const void *key, size_t
 int weir_key_reset_finish(weir *engine, const char *rule, const void *key, size_t len, weir_time now, weir_async *async)
 {
     struct job job = job_for(reset, engine, rule, key, len, now, async);
-    return finish(&job);
+    int error = finish(&job);
+    if (!error)
+        (void)send_to_all(engine, rule, (weir_text){key, len}, WEIR__KEY_RESET, 0, &(struct weir__key_author){0});
+    return error;
 }
 
 int weir_key_block(weir *engine, const char *rule, const void *key, size_t len, int64_t for_ns, weir_time now)
 {
-    struct job job = job_for(block, engine, rule, key, len, now, NULL);
-    job.block_ns = for_ns;
-    int error = run(&job);
-    return error ? error : job.done ? 0 : WEIR_ELIMIT;
+    int error = block_here(engine, rule, (weir_text){key, len}, for_ns, now);
+    if (!error)
+        (void)send_to_all(engine, rule, (weir_text){key, len}, for_ns ? WEIR__KEY_BLOCK : WEIR__KEY_UNBLOCK, for_ns,
+                          &(struct weir__key_author){0});
+    return error;
 }
 
 static struct job settling(weir *engine, const weir_taken *taken, int64_t amount, weir_time now, weir_async *async,

@@ -306,3 +306,74 @@ int weir__template_fill_one(const struct weir__template *tmpl, struct weir__valu
 
     return fill_pieces(tmpl, values, share, key, &choice);
 }
+
+/* ---- Matching a key ---- */
+
+static bool is_hex_digit(char c)
+{
+    return weir__hex_value(c) >= 0;
+}
+
+/* The length of the value at the beginning of a text, which ends at the first `stop` outside of escapes; 0: none. */
+static size_t value_length(weir_text text, char stop)
+{
+    size_t i = 0;
+    while (i < text.len) {
+        weir_text rest = {text.data + i, text.len - i};
+        if (rest.data[0] == '%' && rest.len > 2 && is_hex_digit(rest.data[1]) && is_hex_digit(rest.data[2]))
+            i += 3;
+        else if (weir__text_skip(&rest, WEIR__MISSING_VALUE) || weir__text_skip(&rest, WEIR__SEVERAL_VALUE))
+            i = text.len - rest.len;
+        else if (rest.data[0] == stop)
+            break;
+        else
+            i++;
+    }
+    return i;
+}
+
+bool weir__template_matches(const struct weir__template *tmpl, weir_text key, weir_text values[WEIR__TEMPLATE_PIECES])
+{
+    /* Of a key that was cut, the beginning is left. */
+    bool cut = key.len == WEIR__KEY_MAX && key.data[WEIR__KEY_KEPT] == '#';
+    size_t count = 0;
+    key.len = cut ? WEIR__KEY_KEPT : key.len;
+    for (int i = 0; i < tmpl->piece_count; i++) {
+        const struct weir__template_piece *part = &tmpl->pieces[i];
+        size_t len = part->literal.len;
+        if (cut && len > key.len)
+            return memcmp(part->literal.data, key.data, key.len) == 0;
+        if (len > key.len || memcmp(part->literal.data, key.data, len) != 0)
+            return false;
+        key = (weir_text){key.data + len, key.len - len};
+        if (part->attribute < 0)
+            break;
+        size_t value = part->stop ? value_length(key, part->stop) : key.len;
+        if (!value)
+            return cut;
+        if (values)
+            values[count++] = (weir_text){key.data, value};
+        key = (weir_text){key.data + value, key.len - value};
+    }
+    return cut || !key.len;
+}
+
+bool weir__template_fill_value(const struct weir__template *tmpl, weir_text value, char key[WEIR__KEY_MAX], size_t *len)
+{
+    struct weir__key filled;
+    int attributes = 0;
+    weir__key_begin(&filled, key);
+    for (int i = 0; i < tmpl->piece_count; i++) {
+        const struct weir__template_piece *part = &tmpl->pieces[i];
+        weir__key_add(&filled, part->literal);
+        if (part->attribute < 0)
+            break;
+        attributes++;
+        if (part->stop)
+            weir__key_add_escaped(&filled, value, part->stop);
+        else if (value.len)
+            add_last(&filled, value);
+    }
+    *len = (size_t)weir__key_end(&filled);
+    return attributes == 1 && value.len > 0;
+}

@@ -111,6 +111,16 @@ int weir__template_fill_one(const struct weir__template *tmpl, struct weir__valu
                             char key[WEIR__KEY_MAX]);
 
 /*
+ * True if the template can yield this key. Of a key that was cut only the beginning is compared. `values` gets the
+ * value of each attribute, as it is in the key, in order; NULL: not wanted.
+ */
+bool weir__template_matches(const struct weir__template *tmpl, weir_text key, weir_text values[WEIR__TEMPLATE_PIECES]);
+/* The key of a template with one attribute that has this value; false: it has none or several, or the value is empty.
+ */
+bool weir__template_fill_value(const struct weir__template *tmpl, weir_text value, char key[WEIR__KEY_MAX],
+                               size_t *len);
+
+/*
  * Fast path for the most common key: a literal and the address of a client without proxy and prefix group. An IPv4
  * address needs no escaping and is formatted directly.
  */

@@ -68,11 +68,12 @@ bool weir__handover_file(const char *path, const struct weir__agent_user *user, 
 static void segment_make(const struct weir__config *config)
 {
     static const char none[] = "rules: []\n";
-    char ledger[4200], load[4200], ring[4200];
+    char ledger[4200], load[4200], ring[4200], keys[4200];
     weir *engine = NULL;
     snprintf(ledger, sizeof ledger, "%s.ledger", config->segment_path);
     snprintf(load, sizeof load, "%s.load", config->segment_path);
     snprintf(ring, sizeof ring, "%s.denials", config->segment_path);
+    snprintf(keys, sizeof keys, "%s.keys", config->segment_path);
     weir_options options = {.segment = {.path = config->segment_path,
                                         .size = (uint64_t)config->segment_bytes,
                                         .flags = WEIR_OPEN_CREATE | WEIR_OPEN_TRUSTED},
@@ -82,7 +83,8 @@ static void segment_make(const struct weir__config *config)
                             .ledger = config->store.url ? ledger : NULL,
                             .load = config->load.on ? load : NULL,
                             .denial_ring = config->denial_bytes ? ring : NULL,
-                            .denial_bytes = (uint64_t)config->denial_bytes};
+                            .denial_bytes = (uint64_t)config->denial_bytes,
+                            .key_commands = config->store.url ? keys : NULL};
     (void)!weir_open(&options, &engine);
     (void)!weir__history_writer_prepare(config->segment_path, 0);
 }
@@ -90,9 +92,9 @@ static void segment_make(const struct weir__config *config)
 static void segment_share(const struct weir__config *config, const struct weir__agent_user *user,
                           const struct weir__logger *log)
 {
-    static const char *const files[] = {"",         ".ledger",  ".hot",      ".load",
-                                        ".history", ".denials", ".observer", ".load.lock"};
-    enum { FIRST_LOCK_FILE = 6 }; /* files from here on are empty, for locks */
+    static const char *const files[] = {"",         ".ledger", ".hot",      ".load",     ".history",
+                                        ".denials", ".keys",   ".observer", ".load.lock"};
+    enum { FIRST_LOCK_FILE = 7 }; /* files from here on are empty, for locks */
     char path[4200];
     int code = weir__helper_fork(MAKE_MS + (config->segment_bytes >> 30) * MAKE_GIB_MS, 0, 0);
     if (code == WEIR__IN_HELPER) {

@@ -507,6 +507,7 @@ static void check_space(const struct weir__config *config, const struct weir__fa
         {".denials", "denials", (uint64_t)config->denial_bytes},
         {".load", "load", config->load.on ? sizeof(struct weir__load_page) : 0},
         {".ledger", "segment", config->store.url ? weir__delta_ledger_bytes(segment) : 0},
+        {".keys", "segment", config->store.url ? WEIR__KEY_COMMANDS_BYTES : 0},
         {".reservations", "service",
          weir__has_listener(config, WEIR__HTTP_API) ? weir__reservations_bytes(WEIR__RESERVATIONS_DEFAULT) : 0},
         {".history", "rules", weir__agent_needed(config) ? weir__history_writer_bytes(facts->rules) : 0},
