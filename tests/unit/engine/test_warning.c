@@ -187,6 +187,18 @@ TEST(tiers_have_their_own_thresholds)
     weir_close(engine);
 }
 
+TEST(a_reserve_lowers_the_threshold_for_requests_that_may_not_use_it)
+{
+    weir *engine = opened("rules:\n"
+                          "  - { name: api, key: 'u:${user_id}', limit: 20, window: 1h, algorithm: fixed_window, "
+                          "reserve: 50%, warn_at: 80% }\n"
+                          "  - { name: first, match: { path: /first }, limit: unlimited, priority: critical }\n",
+                          0);
+    CHECK(strcmp(warning_requests(engine, "GET / user_id=1", 0, 20), "8") == 0);
+    CHECK(strcmp(warning_requests(engine, "GET /first user_id=2", 0, 20), "16") == 0);
+    weir_close(engine);
+}
+
 /* A gateway's compact result has no room for a warning: that request is reported in full, the others are not. */
 TEST(the_fast_path_warns_of_the_same_request)
 {
