@@ -1,6 +1,6 @@
 #!/bin/sh
-# weir rules, weir token and weir queue with a private database, as a user would try them: $1 is the binary.
-# tests/e2e/test_control_cli.py has the same over HTTP.
+# weir rules, weir token, weir queue and weir key with a private database, as a user would try them: $1 is the binary.
+# tests/e2e/test_control_cli.py has the same over HTTP, tests/e2e/test_keys.py keys of several hosts.
 set -eu
 weir=$(realpath "$1")
 . "$(dirname "$0")/cli_checks.sh"
@@ -27,7 +27,7 @@ lacks() { if grep -qF -- "$1" "$2"; then echo "unexpected: $1"; exit 1; fi; }
 "$weir" help | grep -q '  rules '
 for command in "rules list" "rules get" "rules apply" "rules import" "rules diff" "rules publish" "rules rollback" "rules history" \
     "rules validate" "token create" "token list" "token revoke" "queue stats" "queue list" "queue get" "queue cancel" \
-    "queue requeue"; do
+    "queue requeue" "key show" "key list" "key block" "key unblock" "key reset" "key take"; do
     # shellcheck disable=SC2086 # two words on purpose
     "$weir" $command --help >"$work/out"
     grep -q "^usage: weir $command" "$work/out"
@@ -379,6 +379,72 @@ fails 2 "$weir" queue requeue --rule api 00
 fails 2 "$weir" queue get
 reported "which ticket?"
 
+# ---- a key of a weir.yaml, without a store and a rules service ----
+mkdir key
+cat >key/weir.yaml <<END
+segment: { path: $work/key/segment, size: 64KiB }
+state: $work/key/state
+hot_keys: 1MiB
+gateway: { listen: 127.0.0.1:1, upstreams: ["http://127.0.0.1:2"] }
+rules:
+  - { name: api, match: { path: /api }, key: "user:\${header:x-user}", limit: 2, window: 1h }
+  - { name: team, match: { path: /team }, key: "user:\${header:x-user}", limit: 5, window: 1h }
+  - { name: order, match: { path: /order }, key: "order:\${header:x-order}", limit: 5, window: 1h }
+  - { name: closed, match: { path: /closed }, key: "user:\${header:x-user}", limit: 0, window: 1h }
+END
+cd key
+fails 1 "$weir" key show user:42
+reported "there is no segment; is weir serve running?"
+chmod 755 "$work" . # root hands the agent over to another user
+"$weir" agent >agent.log 2>&1 & # makes the segment
+agent=$!
+for _ in $(seq 100); do
+    [ ! -e segment ] || break
+    sleep 0.1
+done
+kill "$agent"
+wait "$agent" || { cat agent.log; exit 1; }
+"$weir" key take user:42 --rule api | grep -qx 'api: user:42 took it, 1 left'
+"$weir" key show user:42 >"$work/out"
+printed 'api   user:42  1 of 2  passes'
+printed 'team  user:42  0 of 5  passes'
+printed 'blocks hold on this host alone'
+"$weir" key show user:42 --json | json '[i["remaining"] for i in d["items"]] == [1, 5] and d["hosts"] == "this"'
+"$weir" key block user:42 --for 90s --reason 'a reason' >"$work/out"
+printed 'api: user:42 blocked for 90s on this host only: there is no store'
+printed 'team: user:42 blocked for 90s on this host only: there is no store'
+"$weir" key show user:42 --rule api | grep -q 'blocked for 90s on this host'
+"$weir" key unblock user:42 --rule team >"$work/out"
+printed 'team: user:42 unblocked on this host only: there is no store'
+"$weir" key show user:42 --json | json '[i["reason"] for i in d["items"]] == ["blocked", "limit"]'
+"$weir" key unblock user:42 >"$work/out"
+"$weir" key take user:42 --rule api --cost 1 --json | json 'd["items"][0]["allowed"] and d["items"][0]["remaining"] == 0'
+"$weir" key take user:42 --rule api | grep -q '^api: user:42 denied, 0 left, passes again in 30m$'
+"$weir" key reset user:42 --json | json '[i["hosts"] for i in d["items"]] == ["this", "this"]'
+"$weir" key show user:42 --json | json '[i["remaining"] for i in d["items"]] == [2, 5]'
+"$weir" key show 42 --json | json '[i["key"] for i in d["items"]] == ["user:42", "user:42", "order:42"]'
+fails 2 "$weir" key block 42
+reported "'42' is part of several keys"
+reported '  order:42 --rule order'
+"$weir" key block 42 --rule order >"$work/out"
+printed 'order: order:42 blocked for 1h on this host only: there is no store'
+"$weir" key block anything --rule api >"$work/out"
+printed 'api: user:anything blocked for 1h on this host only: there is no store'
+fails 1 "$weir" key block user:42 --rule nope
+reported 'no rule of this name'
+fails 1 "$weir" key block user:42 --rule closed
+reported 'the rule has no counter'
+fails 1 "$weir" key block user:42 --for 401d
+reported 'at most 400 days'
+fails 1 "$weir" key block user:42 --all-hosts
+reported '--all-hosts needs a store'
+fails 2 "$weir" key take user:42 --cost 0
+fails 2 "$weir" key show
+reported 'which key?'
+fails 2 "$weir" key show user:42 "$db"
+reported 'the database of rules has no keys in it'
+cd ..
+
 # ---- a terminal of 80 columns ----
 python3 - "$weir" "$db" <<'END'
 import fcntl, os, pty, struct, sys, termios
@@ -397,4 +463,4 @@ for command in (["rules", "list"], ["rules", "history"], ["token", "list"]):
     lines = text.decode().splitlines()
     assert len(lines) > 1 and all(len(line) <= 80 for line in lines), lines
 END
-echo "weir rules, weir token and weir queue: good"
+echo "weir rules, weir token, weir queue and weir key: good"

@@ -133,12 +133,15 @@ static ngx_uint_t ngx_stream_weir_is_throttle(int error, weir_text rule)
     return error == WEIR_ENORULE && weir__resp_is(rule, "cl.throttle");
 }
 
-static void ngx_stream_weir_done(ngx_stream_weir_call_t *call, int error)
+/* `reach`: where it holds. */
+static void ngx_stream_weir_done(ngx_stream_weir_call_t *call, int error, enum weir_reach reach)
 {
     if (error)
         ngx_stream_weir_failure(call, error);
     else
-        weir__resp_simple(call->out, "OK");
+        weir__resp_simple(call->out, reach == WEIR_ALL_HOSTS   ? "OK all hosts"
+                                     : reach == WEIR_THIS_HOST ? "OK this host"
+                                                               : "OK this host, all hosts later");
 }
 
 static void ngx_stream_weir_reset_key(ngx_stream_weir_call_t *call)
@@ -158,9 +161,10 @@ static void ngx_stream_weir_reset_key(ngx_stream_weir_call_t *call)
         return;
     int error = engine ? weir_key_reset_finish(engine, rule, key.data, key.len, now, async) : WEIR_ENORULE;
     ngx_stream_weir_store_used(call->session);
-    if (ngx_stream_weir_is_throttle(error, call->args[1]))
+    ngx_uint_t throttle = ngx_stream_weir_is_throttle(error, call->args[1]);
+    if (throttle)
         error = weir_reset(segment, ngx_stream_weir_throttle_any(), key.data, key.len, now);
-    ngx_stream_weir_done(call, error);
+    ngx_stream_weir_done(call, error, throttle || !engine ? WEIR_THIS_HOST : weir_key_reach(engine));
 }
 
 static void ngx_stream_weir_block_key(ngx_stream_weir_call_t *call)
@@ -179,9 +183,10 @@ static void ngx_stream_weir_block_key(ngx_stream_weir_call_t *call)
     ngx_stream_weir_rule_name(call->args[1], rule);
     weir_time now = weir_clock(segment);
     int error = engine ? weir_key_block(engine, rule, key.data, key.len, seconds * WEIR_SECOND, now) : WEIR_ENORULE;
-    if (ngx_stream_weir_is_throttle(error, call->args[1]))
+    ngx_uint_t throttle = ngx_stream_weir_is_throttle(error, call->args[1]);
+    if (throttle)
         error = weir_block(segment, ngx_stream_weir_throttle_any(), key.data, key.len, seconds * WEIR_SECOND, now);
-    ngx_stream_weir_done(call, error);
+    ngx_stream_weir_done(call, error, throttle || !engine ? WEIR_THIS_HOST : weir_key_reach(engine));
 }
 
 /* A counter of the statistics, by its offset. */

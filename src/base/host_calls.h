@@ -24,6 +24,23 @@ struct weir__host_query {
 /* Leaves a text from malloc in *json and returns 0, or a library error (WEIR_ENORULE: 404; others: 503). */
 typedef int weir__host_read(void *context, const struct weir__host_query *query, char **json);
 
+enum weir__host_key_action { WEIR__HOST_BLOCK, WEIR__HOST_RESET, WEIR__HOST_TAKE };
+
+/* A change of one key under one rule. */
+struct weir__host_key_change {
+    enum weir__host_key_action action;
+    const char *rule;
+    weir_text key;
+    int64_t for_ns; /* of a block; 0 unblocks */
+    int64_t cost;   /* of a take */
+    weir_text by, reason;
+    /* Out: "all", "this" or "later", and why it is not "all", or NULL. */
+    const char *hosts, *why;
+    /* Out, of a take. */
+    bool passes;
+    int64_t remaining, retry_after_ns;
+};
+
 /* Filter of deferred requests; 0 and NULL: any. */
 struct weir__host_deferred {
     const char *state, *rule;
@@ -55,9 +72,10 @@ struct weir__control_queue {
 struct weir__control_host {
     void *context;
     weir__host_read *key_state, *stats, *history, *hot, *advice, *denied;
-    weir__host_read *hosts; /* which hosts there are */
-    int (*key_reset)(void *context, const char *rule, weir_text key);
-    int (*key_block)(void *context, const char *rule, weir_text key, int64_t for_ns); /* 0 unblocks */
+    weir__host_read *hosts;  /* which hosts there are */
+    weir__host_read *keys;   /* the rules of query->key, with its state under each */
+    weir__host_read *blocks; /* the keys that are blocked on all hosts */
+    int (*key_change)(void *context, struct weir__host_key_change *change);
     uint64_t (*key_hash)(void *context, weir_text key);           /* shown in place of a hidden key */
     void (*record_heartbeat)(void *context, weir_text heartbeat); /* heartbeat of a host that polls the rules */
     void (*published)(void *context, int64_t revision);           /* called after the file was replaced */

@@ -37,16 +37,17 @@ static void name_user(char *name, size_t size)
 }
 
 /* Finds the database, and opens the queue if it is needed. False: the error was printed. */
-static bool places_find(struct weir__service *service, const char *file, bool queue, const char **url)
+static bool places_find(struct weir__service *service, const char *file, enum weir__file_part part, const char **url)
 {
     struct weir__findings findings = {.to = stderr, .errors_only = true};
     if (file) {
-        service->file =
-            weir__file_open(file, queue ? WEIR__FILE_QUEUE : WEIR__FILE_DATABASE, weir__add_finding, &findings);
+        service->file = weir__file_open(file, part, weir__add_finding, &findings);
         if (!service->file)
             return false;
         *url = service->file->database ? service->file->database : "sqlite::memory:"; /* there is no audit log */
         service->named = (struct weir__named_rules){service->file->rules_path, service->file->rules_text, file};
+        if (service->file->keys)
+            service->host = *service->file->keys;
         service->host.queue = service->file->queue;
     }
     service->owner = weir__database_owner(*url);
@@ -57,16 +58,16 @@ static bool places_find(struct weir__service *service, const char *file, bool qu
 
 /* Opens the database, or with `file` the one that it names. False: the error was printed. */
 static bool open_here(struct weir__service *service, const struct weir__given *given, const char *database,
-                      const char *file, bool queue)
+                      const char *file, enum weir__file_part part)
 {
     const char *url = database;
-    if (!places_find(service, file, queue, &url))
+    if (!places_find(service, file, part, &url))
         return false;
     name_user(service->user, sizeof service->user);
     bool shows_files = service->file && service->file->rules_in_files && strncmp(given->command, "rules ", 6) == 0 &&
                        strcmp(given->command, "rules import") != 0;
     struct weir__control_options open = {
-        .url = url, .files = shows_files ? &service->named : NULL, .host = service->host.queue ? &service->host : NULL};
+        .url = url, .files = shows_files ? &service->named : NULL, .host = service->file ? &service->host : NULL};
     int error = weir__act_as_owner(&service->owner) ? weir__control_open(&open, &service->control) : WEIR__DB_GONE;
     weir__act_as_self(&service->owner);
     if (error == 0)
@@ -135,7 +136,7 @@ struct weir__import_result weir__service_import(const struct weir__given *given,
 
 /* The error in the options, or NULL. */
 static const char *wrong_options(const struct weir__given *given, const char *url, const char *database,
-                                 const char *file, bool queue)
+                                 const char *file, enum weir__file_part part)
 {
     /* Every user of a host sees the arguments of all processes. */
     const char *begin = database ? strstr(database, "://") : NULL, *at = begin ? strchr(begin, '@') : NULL;
@@ -152,8 +153,10 @@ static const char *wrong_options(const struct weir__given *given, const char *ur
         return "which rules service? --url, WEIR_URL, --db, or --file with its weir.yaml";
     if ((url != NULL) + (database != NULL) + (file != NULL) > 1)
         return "one of --url, --db and --file";
-    if (queue && database)
+    if (part == WEIR__FILE_QUEUE && database)
         return "the database of rules has no requests in it; --url, or --file with its weir.yaml";
+    if (part == WEIR__FILE_KEYS && database)
+        return "the database of rules has no keys in it; --url, or --file with its weir.yaml";
     if (!url && (weir__option(given, "token-file") || weir__option(given, "ca")))
         return "--token-file and --ca are for a --url";
     return NULL;
@@ -163,19 +166,21 @@ struct weir__service *weir__service_open(const struct weir__given *given, int *c
 {
     const char *url = weir__option(given, "url"), *database = weir__option(given, "db"),
                *file = weir__option(given, "file"), *default_url = getenv("WEIR_URL");
-    bool queue = strncmp(given->command, "queue ", 6) == 0;
+    enum weir__file_part part = strncmp(given->command, "queue ", 6) == 0 ? WEIR__FILE_QUEUE
+                                : strncmp(given->command, "key ", 4) == 0 ? WEIR__FILE_KEYS
+                                                                          : WEIR__FILE_DATABASE;
     if (!url && !database && !file) {
         url = default_url && *default_url ? default_url : NULL;
         file = url ? NULL : weir__input_default();
     }
-    const char *wrong = wrong_options(given, url, database, file, queue);
+    const char *wrong = wrong_options(given, url, database, file, part);
     if (wrong) {
         fprintf(stderr, "weir %s: %s\n", given->command, wrong);
         *code = 2;
         return NULL;
     }
     struct weir__service *service = weir__must(calloc(1, sizeof *service));
-    if (url ? (service->http = weir__http_open(given, url)) != NULL : open_here(service, given, database, file, queue))
+    if (url ? (service->http = weir__http_open(given, url)) != NULL : open_here(service, given, database, file, part))
         return service;
     *code = 1;
     weir__service_close(service);
@@ -212,7 +217,7 @@ bool weir__send(const struct weir__given *given, struct weir__service_call *call
     char *text = NULL;
     call->method = call->method ? call->method : "GET";
     call->content_type = call->body.data ? "application/yaml" : "application/json";
-    if (strcmp(call->method, "POST") == 0 && !call->body.data) {
+    if ((strcmp(call->method, "POST") == 0 || call->json_body) && !call->body.data) {
         text = call->json_body ? json_dumps(call->json_body, JSON_COMPACT) : NULL;
         json_decref(call->json_body);
         call->json_body = NULL;

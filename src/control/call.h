@@ -332,11 +332,11 @@ bool weir__route_is_of_rules(const struct weir__rest_route *route);
 weir__handler weir__rest_list, weir__rest_create, weir__rest_get, weir__rest_update, weir__rest_delete,
     weir__rest_versions, weir__rest_diff, weir__rest_rollback, weir__rest_publish, weir__rest_publish_many,
     weir__rest_validate, weir__rest_published, weir__rest_revisions, weir__rest_revision, weir__rest_revision_rollback,
-    weir__rest_key_state, weir__rest_key_reset, weir__rest_key_block, weir__rest_key_unblock, weir__rest_tokens,
-    weir__rest_token_create, weir__rest_token_revoke, weir__rest_audit, weir__rest_session_create,
-    weir__rest_session_get, weir__rest_session_delete, weir__rest_stats, weir__rest_history, weir__rest_hot,
-    weir__rest_advice, weir__rest_denied, weir__rest_hosts, weir__rest_openapi, weir__rest_health,
-    weir__rest_queue_list, weir__rest_queue_stats, weir__rest_queue_get, weir__rest_queue_cancel,
+    weir__rest_key_state, weir__rest_key_reset, weir__rest_key_block, weir__rest_key_unblock, weir__rest_key_take,
+    weir__rest_keys, weir__rest_blocks, weir__rest_tokens, weir__rest_token_create, weir__rest_token_revoke,
+    weir__rest_audit, weir__rest_session_create, weir__rest_session_get, weir__rest_session_delete, weir__rest_stats,
+    weir__rest_history, weir__rest_hot, weir__rest_advice, weir__rest_denied, weir__rest_hosts, weir__rest_openapi,
+    weir__rest_health, weir__rest_queue_list, weir__rest_queue_stats, weir__rest_queue_get, weir__rest_queue_cancel,
     weir__rest_queue_requeue;
 
 #endif

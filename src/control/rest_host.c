@@ -44,48 +44,79 @@ bool weir__rest_key_state(struct weir__call *call)
     return reply_host(call, call->control->host->key_state, &query);
 }
 
+/* All rules of a key: of `about`, or of what is a part of their keys. */
+bool weir__rest_keys(struct weir__call *call)
+{
+    struct weir__host_query query = {.key = weir__text_of(weir__query_text(call, "about", WEIR__PARAM_MAX - 1))};
+    if (!query.key.len)
+        return weir__fail(call, 400, "bad_query", "about: which key? Such as user:42, or a part of it: 42");
+    return reply_host(call, call->control->host->keys, &query);
+}
+
+bool weir__rest_blocks(struct weir__call *call)
+{
+    return reply_host(call, call->control->host->blocks, &(struct weir__host_query){.rule = NULL});
+}
+
 /*
- * Resets a key, or blocks it for `for_ns` (0: unblocks it), and replies with `more` besides rule and key. The audit log
- * gets the entry first, so that a change is in it even if the process ends before the reply.
+ * Changes a key, and replies with `more` besides rule, key and hosts. The audit log gets the entry first, so that a
+ * change is in it even if the process ends before the reply.
  */
-static bool change_key(struct weir__call *call, const char *action, bool reset, int64_t for_ns, json_t *more)
+static bool change_key(struct weir__call *call, const char *action, struct weir__host_key_change change, json_t *more)
 {
     const struct weir__control_host *host = call->control->host;
-    const char *rule = call->param[0];
+    const char *rule = call->param[0], *reason = weir__call_reason(call);
     weir_text key = weir__text_of(call->param[1]);
     char object[2 * WEIR__PARAM_MAX + 2];
     snprintf(object, sizeof object, "%s/%s", rule, key.data);
+    change.rule = rule;
+    change.key = key;
+    change.by = weir__text_of(call->who);
+    change.reason = weir__text_of(reason);
     json_t *details = json_pack("{s:s}", "rule", rule); /* both parts of the object may have slashes */
-    if (for_ns)
-        json_object_set_new(details, "for_s", json_real((double)for_ns / 1e9));
+    if (change.for_ns)
+        json_object_set_new(details, "for_s", json_real((double)change.for_ns / 1e9));
+    if (change.cost)
+        json_object_set_new(details, "cost", json_integer(change.cost));
+    if (*reason)
+        json_object_set_new(details, "reason", json_string(reason));
     weir__audit(call, action, object, details);
     json_t *body = json_pack("{s:s, s:s}", "rule", rule, "key", key.data);
     json_object_update(body, more);
     json_decref(more);
     bool good = weir__call_release_database(call);
-    int error = !good   ? 0
-                : reset ? host->key_reset(host->context, rule, key)
-                        : host->key_block(host->context, rule, key, for_ns);
-    if (good && !error)
+    int error = good ? host->key_change(host->context, &change) : 0;
+    if (good && !error) {
+        if (change.action == WEIR__HOST_TAKE)
+            json_object_update_new(body, json_pack("{s:b, s:I, s:o}", "allowed", change.passes, "remaining",
+                                                   (json_int_t)change.remaining, "retry_after_s",
+                                                   change.passes || change.retry_after_ns < 0
+                                                       ? json_null()
+                                                       : json_real((double)change.retry_after_ns / 1e9)));
+        else
+            json_object_update_new(body, json_pack("{s:s, s:s?}", "hosts", change.hosts, "why", change.why));
         return weir__reply_json(call, 200, body);
+    }
     json_decref(body);
     return good && fail_host(call, error);
 }
 
 bool weir__rest_key_reset(struct weir__call *call)
 {
-    return call->control->host->key_reset ? change_key(call, "key_reset", true, 0, json_pack("{s:b}", "reset", 1))
-                                          : fail_not_here(call);
+    return call->control->host->key_change
+               ? change_key(call, "key_reset", (struct weir__host_key_change){.action = WEIR__HOST_RESET},
+                            json_pack("{s:b}", "reset", 1))
+               : fail_not_here(call);
 }
 
 #define BLOCK_MAX_MS (400 * WEIR_DAY / 1000000)
 
-/* Blocks for {"for": "10m"} or {"until": "2026-11-15T12:00:00Z"}. */
+/* Blocks for {"for": "10m"} or {"until": "2026-11-15T12:00:00Z"}, with a "reason" if there is one. */
 bool weir__rest_key_block(struct weir__call *call)
 {
-    if (!call->control->host->key_block)
+    if (!call->control->host->key_change)
         return fail_not_here(call);
-    if (!weir__call_json(call, "for|until"))
+    if (!weir__call_json(call, "for|until|reason"))
         return false;
     const char *span = weir__body_text(call, "for"), *until = weir__body_text(call, "until");
     int64_t ms = 0;
@@ -96,14 +127,34 @@ bool weir__rest_key_block(struct weir__call *call)
         return weir__fail(call, 400, "bad_block",
                           "for: such as 10m, or until: a time to come such as 2030-01-01T00:00:00Z; at most 400 days");
     return change_key(
-        call, "key_block", false, ms * 1000000,
+        call, "key_block", (struct weir__host_key_change){.action = WEIR__HOST_BLOCK, .for_ns = ms * 1000000},
         json_pack("{s:f, s:o}", "blocked_for_s", (double)ms / 1e3, "until", weir__json_time(call->now_ms + ms)));
 }
 
 bool weir__rest_key_unblock(struct weir__call *call)
 {
-    return call->control->host->key_block ? change_key(call, "key_unblock", false, 0, json_pack("{s:b}", "blocked", 0))
-                                          : fail_not_here(call);
+    return call->control->host->key_change
+               ? change_key(call, "key_unblock", (struct weir__host_key_change){.action = WEIR__HOST_BLOCK},
+                            json_pack("{s:b}", "blocked", 0))
+               : fail_not_here(call);
+}
+
+#define TAKE_MAX 4294967295
+
+/* Takes {"cost": 3}, or 1, as a request would that this rule alone matched. */
+bool weir__rest_key_take(struct weir__call *call)
+{
+    if (!call->control->host->key_change)
+        return fail_not_here(call);
+    if (!weir__call_json(call, "cost|reason"))
+        return false;
+    const json_t *cost = json_object_get(call->body, "cost");
+    if (cost && (!json_is_integer(cost) || json_integer_value(cost) < 1 || json_integer_value(cost) > TAKE_MAX))
+        return weir__fail(call, 400, "bad_cost", "cost: a whole number from 1 to 4294967295");
+    return change_key(
+        call, "key_take",
+        (struct weir__host_key_change){.action = WEIR__HOST_TAKE, .cost = cost ? json_integer_value(cost) : 1},
+        json_object());
 }
 
 /* ---- Statistics ---- */

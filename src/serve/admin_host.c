@@ -11,45 +11,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static json_t *seconds(int64_t ns)
-{
-    int64_t ms = ns / 1000000;
-    return ns < 0 ? json_null() : json_real((double)ms / 1000);
-}
-
-/* ---- Keys ---- */
-
-static int key_state(void *context, const struct weir__host_query *query, char **json)
-{
-    struct weir__host *host = context;
-    weir_text key = query->key;
-    weir_outcome outcome;
-    int error = weir_key_state(host->engine, query->rule, key.data, key.len, (weir_time){0, 0}, &outcome);
-    if (error)
-        return error;
-    const weir_decision *decision = &outcome.decision;
-    const char *reason = decision->verdict == WEIR_BLOCKED ? "blocked" : "limit"; /* as in the HTTP API */
-    json_t *object =
-        json_pack("{s:s, s:s%, s:s, s:I, s:I, s:o, s:o}", "rule", outcome.rule, "key", key.data, key.len, "reason",
-                  reason, "limit", (json_int_t)decision->limit, "remaining", (json_int_t)decision->remaining,
-                  "retry_after_s", seconds(decision->retry_after_ns), "reset_s", seconds(decision->reset_after_ns));
-    *json = object ? json_dumps(object, JSON_COMPACT) : NULL;
-    json_decref(object);
-    return *json ? 0 : WEIR_ENOMEM;
-}
-
-static int key_reset(void *context, const char *rule, weir_text key)
-{
-    struct weir__host *host = context;
-    return weir_key_reset(host->engine, rule, key.data, key.len, (weir_time){0, 0});
-}
-
-static int key_block(void *context, const char *rule, weir_text key, int64_t for_ns)
-{
-    struct weir__host *host = context;
-    return weir_key_block(host->engine, rule, key.data, key.len, for_ns, (weir_time){0, 0});
-}
-
 static uint64_t key_hash(void *context, weir_text key)
 {
     const struct weir__host *host = context;
@@ -201,9 +162,6 @@ struct weir__host *weir__host_open(const struct weir__config *config, const stru
     host->log = log;
     host->sidecar_log = (struct weir__sidecar_log){config->segment_path, log};
     host->calls = (struct weir__control_host){.context = host,
-                                              .key_state = key_state,
-                                              .key_reset = key_reset,
-                                              .key_block = key_block,
                                               .key_hash = key_hash,
                                               .stats = stats,
                                               .history = history,
@@ -215,6 +173,7 @@ struct weir__host *weir__host_open(const struct weir__config *config, const stru
                                               .published = published,
                                               .shown = shown,
                                               .log = log_line};
+    weir__key_host_calls(&host->key_host, &host->calls);
     host->lock = host->subscribers.lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     weir__membership_open(&host->membership, config->segment_path, config->store.url != NULL);
     host->calls.queue = config->queue.wanted ? weir__queue_admin_open(config, log) : NULL;
@@ -235,6 +194,8 @@ struct weir__host *weir__host_open(const struct weir__config *config, const stru
             (void)!weir_reload(host->engine);
         weir__snapshot_open(&host->snapshot, host->engine, config->segment_path);
         host->snapshot.host_name = config->host_name;
+        host->keys = config->store.url ? weir__key_exchange_new(config, log, host->engine) : NULL;
+        host->key_host = (struct weir__key_host){.engine = host->engine, .exchange = host->keys};
         observe(host);
         return host;
     }
@@ -246,6 +207,7 @@ void weir__host_close(struct weir__host *host)
 {
     if (!host)
         return;
+    weir__key_exchange_free(host->keys);
     weir__history_writer_close(host->observer);
     weir__snapshot_close(&host->snapshot);
     weir__queue_admin_close(host->calls.queue);

@@ -71,9 +71,27 @@ bool weir__agent_needed(const struct weir__config *config);
  */
 bool weir__agent_run(const struct weir__config *config, const struct weir__logger *log, int signals);
 
+/* ---- Keys as the rules service sees them (key_host.c) ---- */
+
+struct weir__key_host {
+    weir *engine;
+    struct weir__key_exchange *exchange; /* NULL: no store */
+    bool reads;                          /* the store is read for each call: no thread does so */
+};
+
+/* Sets the functions for keys, and their context. */
+void weir__key_host_calls(struct weir__key_host *host, struct weir__control_host *calls);
+
+/* For a command: opens segment, rules and store, which must exist. NULL after a logged error. */
+struct weir__control_host *weir__key_host_open(const struct weir__config *config, const char *rules_path,
+                                               const struct weir__logger *log);
+/* NULL is allowed. */
+void weir__key_host_close(struct weir__control_host *calls);
+
 /* ---- This host as the rules service sees it: keys, statistics, queue (admin_host.c) ---- */
 
 struct weir__host {
+    struct weir__key_host key_host; /* must be first: the context of all calls */
     const struct weir__config *config;
     const struct weir__logger *log;
     weir *engine;
@@ -85,8 +103,9 @@ struct weir__host {
     uint64_t shown; /* rules in files: checksum of the set that these get, which is not that of the files; 0: none */
     struct weir__control_host calls;
     struct weir__sidecar_log sidecar_log;
-    int tick_error; /* the last error of the history that was logged */
-    bool lost;      /* the segment's file was truncated, and that was logged */
+    struct weir__key_exchange *keys; /* NULL: no store */
+    int tick_error;                  /* the last error of the history that was logged */
+    bool lost;                       /* the segment's file was truncated, and that was logged */
 };
 
 /* Opens the segment and the active rules. NULL after a logged error. */

@@ -20,7 +20,7 @@
 #define SAMPLER_NICE    (-10)
 #define SERVICE_RETRY   5 /* polls between two attempts to open the admin listener: 5 s */
 
-enum { THREADS_MAX = 6 };
+enum { THREADS_MAX = 7 };
 
 struct agent_threads {
     const struct weir__config *config;
@@ -205,6 +205,16 @@ static bool is_ending(void *context)
     return wait_ms(context, 0);
 }
 
+/* Thread: blocks and resets of keys on all hosts. Its own, as the store may block it. */
+static void *exchange_keys(void *context)
+{
+    struct agent_threads *threads = context;
+    do
+        (void)!weir__key_exchange_round(threads->host->keys); /* it logs errors itself */
+    while (!wait_ms(threads, WEIR__KEY_EXCHANGE_MS));
+    return NULL;
+}
+
 /* Formats the heartbeat that goes along with each poll of the origin. */
 static size_t format_heartbeat(void *context, char *to, size_t size)
 {
@@ -245,7 +255,8 @@ static bool start(struct agent_threads *threads)
                            {config->admin.listener != NULL, run_rules_service},
                            {threads->sampler != NULL, sample_load},
                            {threads->sender != NULL, send_heartbeats},
-                           {threads->notifier != NULL, send_warnings}};
+                           {threads->notifier != NULL, send_warnings},
+                           {threads->host->keys != NULL, exchange_keys}};
     for (size_t i = 0; i < THREADS_MAX; i++) {
         if (list[i].wanted && pthread_create(&threads->threads[threads->started], NULL, list[i].run, threads) != 0)
             return false;

@@ -174,6 +174,13 @@ struct weir__database_owner weir__database_owner(const char *url)
     return none;
 }
 
+struct weir__database_owner weir__segment_file_owner(const char *path)
+{
+    struct stat at;
+    bool other = geteuid() == 0 && lstat(path, &at) == 0 && at.st_uid != 0;
+    return other ? (struct weir__database_owner){at.st_uid, at.st_gid} : (struct weir__database_owner){0, 0};
+}
+
 bool weir__act_as_owner(const struct weir__database_owner *owner)
 {
     gid_t group = owner->group;

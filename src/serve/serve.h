@@ -76,8 +76,9 @@ struct weir__file {
     bool rules_in_files;               /* FILE_DATABASE: the rules are not in it */
     struct weir__control_queue *queue; /* FILE_QUEUE */
     const char *queue_database;        /* URL of its own; NULL: the queue is in the store */
+    struct weir__control_host *keys;   /* FILE_KEYS: the functions for keys, on its segment */
 };
-enum weir__file_part { WEIR__FILE_RULES, WEIR__FILE_DATABASE, WEIR__FILE_QUEUE };
+enum weir__file_part { WEIR__FILE_RULES, WEIR__FILE_DATABASE, WEIR__FILE_QUEUE, WEIR__FILE_KEYS };
 /* NULL after a report to `diagnose`, also if the file does not have the part that is needed. */
 struct weir__file *weir__file_open(const char *path, enum weir__file_part needed, weir_diagnose *diagnose,
                                    void *context);
@@ -100,6 +101,8 @@ struct weir__database_owner {
 };
 /* The user other than root who owns the folder or the file of a database; `url` may be NULL. */
 struct weir__database_owner weir__database_owner(const char *url);
+/* The user other than root who owns a segment: its files must not become root's. */
+struct weir__database_owner weir__segment_file_owner(const char *path);
 /* False: errno has the reason. */
 bool weir__act_as_owner(const struct weir__database_owner *owner);
 void weir__act_as_self(const struct weir__database_owner *owner);

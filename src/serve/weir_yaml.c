@@ -2,6 +2,7 @@
 #include "config/config.h"
 #include "queue/queue.h"
 #include "rules/set.h"
+#include "serve/agent.h"
 #include "serve/privilege.h"
 #include "serve/serve.h"
 
@@ -58,6 +59,17 @@ static const char *find_database(struct opened *opened)
     return NULL;
 }
 
+/* Acts as the owner of the segment while it opens it. NULL after a logged error. */
+static struct weir__control_host *open_keys(struct opened *opened, const struct weir__logger *log)
+{
+    struct weir__database_owner owner = weir__segment_file_owner(opened->config.segment_path);
+    if (!weir__act_as_owner(&owner))
+        return NULL;
+    struct weir__control_host *keys = weir__key_host_open(&opened->config, opened->file.rules_path, log);
+    weir__act_as_self(&owner);
+    return keys;
+}
+
 struct weir__file *weir__file_open(const char *path, enum weir__file_part needed, weir_diagnose *diagnose,
                                    void *context)
 {
@@ -73,19 +85,22 @@ struct weir__file *weir__file_open(const char *path, enum weir__file_part needed
                                        .sync_interval_us = config->store.sync_interval_us,
                                        .database = config->admin.database,
                                        .queue_database = config->queue.database};
-    const char *missing = needed == WEIR__FILE_RULES      ? find_rules(opened)
-                          : needed == WEIR__FILE_DATABASE ? find_database(opened)
-                          : config->queue.wanted          ? NULL
-                                                          : "there is no queue in it: nothing is deferred here";
+    const char *missing = needed == WEIR__FILE_RULES || needed == WEIR__FILE_KEYS ? find_rules(opened)
+                          : needed == WEIR__FILE_DATABASE                         ? find_database(opened)
+                          : config->queue.wanted                                  ? NULL
+                                                 : "there is no queue in it: nothing is deferred here";
     if (missing) {
         weir__config_report(path, missing, diagnose, context);
         goto failed;
     }
-    if (needed != WEIR__FILE_QUEUE)
+    if (needed != WEIR__FILE_QUEUE && needed != WEIR__FILE_KEYS)
         return &opened->file;
     weir__handover_take_store(config); /* another user may not read its files: see weir__act_as_owner */
-    opened->file.queue = weir__queue_admin_open(config, &terminal);
-    if (opened->file.queue)
+    if (needed == WEIR__FILE_QUEUE)
+        opened->file.queue = weir__queue_admin_open(config, &terminal);
+    else
+        opened->file.keys = open_keys(opened, &terminal);
+    if (opened->file.queue || opened->file.keys)
         return &opened->file;
 failed:
     weir__file_close(opened ? &opened->file : NULL);
@@ -114,6 +129,7 @@ void weir__file_close(struct weir__file *file)
     if (!opened)
         return;
     weir__queue_admin_close(opened->file.queue);
+    weir__key_host_close(opened->file.keys);
     weir__config_free(&opened->config);
     free(opened);
 }

@@ -278,8 +278,9 @@ static void log_sidecar(void *context, const weir_diagnostic *diagnostic)
 int weir__agent_engine_open(const struct weir__config *config, weir_options options, struct weir__sidecar_log *to,
                             weir **engine)
 {
-    char ledger[4096];
+    char ledger[4096], keys[4096];
     snprintf(ledger, sizeof ledger, "%s.ledger", config->segment_path);
+    snprintf(keys, sizeof keys, "%s.keys", config->segment_path);
     options.segment = (weir_segment_options){.path = config->segment_path,
                                              .size = (uint64_t)config->segment_bytes,
                                              /* no REBUILD: nginx may have a damaged segment mapped */
@@ -289,6 +290,7 @@ int weir__agent_engine_open(const struct weir__config *config, weir_options opti
     options.rules_text = config->rules_path ? NULL : config->rules_text.data;
     options.default_consistency = config->store.consistency;
     options.ledger = options.store ? ledger : NULL;
+    options.key_commands = options.store ? keys : NULL;
     options.diagnose = log_sidecar;
     options.diagnose_context = to;
     int error = weir_open(&options, engine);

@@ -36,6 +36,7 @@
 
 #include "engine/ledger.h"
 #include "engine/store_request.h"
+#include "sync/key_exchange.h"
 
 /* Sends a request to the store and waits for the reply. Returns request->error. */
 typedef int weir__sync_send(void *context, struct weir__store_request *request);

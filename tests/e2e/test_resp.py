@@ -231,15 +231,15 @@ def test_reset_and_block(server):
         assert str(c.do("AUTH", "wrong")).startswith("WRONGPASS ")
         assert c.do("AUTH", "op-secret") == "OK"
         assert [fields(c.do(*request))["decision"] for _ in range(6)] == [b"allow"] * 5 + [b"deny"]
-        assert c.do("WEIR.RESET", "api", "user:7") == "OK"
+        assert c.do("WEIR.RESET", "api", "user:7") == "OK this host"
         assert fields(c.do(*request))["remaining"] == 4
         began = time.monotonic()
-        assert c.do("WEIR.BLOCK", "api", "user:7", 60) == "OK"
+        assert c.do("WEIR.BLOCK", "api", "user:7", 60) == "OK this host"
         blocked = fields(other.do(*request))
         past_ms = 1000 * (time.monotonic() - began)
         assert blocked["decision"] == b"deny" and 60000 - past_ms <= blocked["retry_after_ms"] <= 60000
         assert get(s.port, "/api/x", headers={"X-User": "7"}).status == 403
-        assert c.do("WEIR.BLOCK", "api", "user:7", 0) == "OK"
+        assert c.do("WEIR.BLOCK", "api", "user:7", 0) == "OK this host"
         assert fields(other.do(*request))["decision"] == b"allow"
         assert "(WEIR_ENORULE)" in str(c.do("WEIR.RESET", "nobody", "x"))
         assert "(WEIR_ENORULE)" in str(c.do("WEIR.RESET", "a" * 500, "x"))
@@ -257,10 +257,10 @@ def test_reset_and_block_of_throttle(server):
         assert c.do("AUTH", "op-secret") == "OK"
         assert c.do("CL.THROTTLE", "k", 0, 1, 3600) == [0, 1, 0, -1, 3600]
         assert c.do("CL.THROTTLE", "k", 0, 1, 3600)[0] == 1
-        assert c.do("WEIR.RESET", "CL.THROTTLE", "k") == "OK"
+        assert c.do("WEIR.RESET", "CL.THROTTLE", "k") == "OK this host"
         assert c.do("CL.THROTTLE", "k", 0, 1, 3600)[0] == 0
         began = time.monotonic()
-        assert c.do("WEIR.BLOCK", "cl.throttle", "k2", 100) == "OK"
+        assert c.do("WEIR.BLOCK", "cl.throttle", "k2", 100) == "OK this host"
         assert told_since(began, c.do("CL.THROTTLE", "k2", 5, 1, 3600), [1, 6, 6, 100, 0])
 
 
@@ -294,7 +294,7 @@ def test_passwords(server):
         assert str(c.do("WEIR.RESET", "api", "k")).startswith("NOPERM ")
         assert c.do("AUTH", "secret") == "OK"
         assert c.do("HELLO", 3, "AUTH", "root", "toor")["proto"] == 3
-        assert c.do("WEIR.RESET", "api", "k") == "OK"
+        assert c.do("WEIR.RESET", "api", "k") == "OK this host"
     with Client(s.resp) as c:  # who has not said who they are may send little
         assert "invalid bulk length" in str(c.do("PING", "x" * 20000))
         assert c.is_closed()
@@ -560,7 +560,7 @@ def test_the_documentation(gateway):
     assert "\n0\n16\n15\n-1\n2\n" in "\n" + run("redis-cli", "-p", one.resp, "-a", "s3cret", "--no-auth-warning",
                                                "CL.THROTTLE", "user123", 15, 30, 60)
     assert run("redis-cli", "-p", one.resp, "--user", "admin", "--pass", "0per4tor", "--no-auth-warning", "WEIR.BLOCK",
-               "api", "user:42", 3600) == "OK\n"
+               "api", "user:42", 3600) == "OK this host\n"
     with Client(one.resp) as c:
         assert c.do("AUTH", "s3cret") == "OK"
         for command in c.do("COMMAND"):

@@ -27,7 +27,7 @@ metrics: 127.0.0.1:@METRICS@
 rules:
   - { name: api, key: "key:${header:x-key}", limit: 1000000, window: 1h, consistency: eventual }
 """
-ENDINGS = (".hot", ".denials", ".load", ".ledger", ".history", ".reservations")
+ENDINGS = (".hot", ".denials", ".load", ".ledger", ".keys", ".history", ".reservations")
 
 
 @pytest.fixture
@@ -74,7 +74,7 @@ def test_files_that_do_not_fit(everything, tmp_path):
     small.mkdir()
     one.change(f"path: {one.folder}/segment", f"path: {small}/segment")
     needed = []
-    for kib in (100, 4100, 6000, 6152, 7176, 8124, 16024, 16624, 1 << 16):
+    for kib in (100, 4100, 6000, 6152, 7176, 8124, 8230, 16024, 16624, 1 << 16):
         if subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={kib}k", "weir-test", small],
                           capture_output=True).returncode != 0:
             pytest.skip("mounts nothing here")
@@ -97,7 +97,7 @@ def test_files_that_do_not_fit(everything, tmp_path):
                 needed.append(found[1])
         finally:
             subprocess.run(["umount", small], check=True)
-    assert needed == ["", ".hot", ".hot", ".denials", ".load", ".ledger", ".reservations", ".history"] and check.returncode == 0
+    assert needed == ["", ".hot", ".hot", ".denials", ".load", ".ledger", ".keys", ".reservations", ".history"] and check.returncode == 0
 
 
 @pytest.mark.parametrize("length", (0, 100, 8192))

@@ -140,7 +140,7 @@ def test_resp_reset(redis_server, gateway):
         check = ("WEIR.CHECK", "COST", "5", "header:x-key", "a")
         replies = c.pipeline([check, check, ("WEIR.RESET", "five", "a"), check, ("WEIR.RESET", "cl.throttle", "x"), ("WEIR.RESET", "no", "x")])
         assert [fields(replies[i])["decision"] for i in (0, 1, 3)] == [b"allow", b"deny", b"allow"]
-        assert replies[2] == "OK" and replies[4] == "OK" and "ENORULE" in str(replies[5])
+        assert replies[2] == "OK this host, all hosts later" and replies[4] == "OK this host" and "ENORULE" in str(replies[5])
 
 
 def test_grpc_and_json(redis_server, hosts):

@@ -163,9 +163,24 @@ export interface HotKeys<T> {
 }
 
 /* The decision about one more unit, as of GET /v1/keys. */
-export interface KeyState {
+/* A block that holds on all hosts. */
+export interface Block {
     rule: string;
     key: string;
+    left_s: number;
+    by: string;
+    reason: string;
+    host: string; /* where it was made */
+}
+
+export type Reach = "all" | "later" | "this";
+
+export interface KeyState {
+    rule: string; /* of several limits, the tightest one's */
+    rule_base: string; /* as its author wrote it */
+    key: string;
+    block: Block | null;
+    hosts: Reach; /* where a block or a reset would hold */
     reason: string; /* "blocked", or "limit" */
     limit: number | null;
     remaining: number | null;

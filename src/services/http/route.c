@@ -108,6 +108,13 @@ static void fail_key(struct weir__api_reply *reply, int error)
         weir__api_fail(reply, 503, "failed", weir_strerror(error), NULL);
 }
 
+/* Where a block or a reset holds, by the agent's last round. */
+static const char *hosts_of(weir *engine)
+{
+    enum weir_reach reach = weir_key_reach(engine);
+    return reach == WEIR_ALL_HOSTS ? "all" : reach == WEIR_THIS_HOST ? "this" : "later";
+}
+
 static void state(struct weir__api *api, struct weir__api_reply *reply)
 {
     const struct weir__api_route *route = api->route;
@@ -139,8 +146,8 @@ static void reset(struct weir__api *api, struct weir__api_reply *reply)
     if (error)
         fail_key(reply, error);
     else
-        weir__json_add(&reply->out, "{\"rule\":%s,\"key\":%t,\"reset\":true}\n", route->rule,
-                       (weir_text){route->key, route->key_len});
+        weir__json_add(&reply->out, "{\"rule\":%s,\"key\":%t,\"reset\":true,\"hosts\":%s}\n", route->rule,
+                       (weir_text){route->key, route->key_len}, hosts_of(api->engine));
 }
 
 /* Also unblocks, without a body. */
@@ -154,8 +161,8 @@ static void block(struct weir__api *api, struct weir__api_reply *reply)
     if (error)
         fail_key(reply, error);
     else
-        weir__json_add(&reply->out, "{\"rule\":%s,\"key\":%t,\"blocked_for_s\":%n}\n", route->rule,
-                       (weir_text){route->key, route->key_len}, item.for_ns);
+        weir__json_add(&reply->out, "{\"rule\":%s,\"key\":%t,\"blocked_for_s\":%n,\"hosts\":%s}\n", route->rule,
+                       (weir_text){route->key, route->key_len}, item.for_ns, hosts_of(api->engine));
 }
 
 /* ---- Run ---- */

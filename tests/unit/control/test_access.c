@@ -323,16 +323,27 @@ static int fake_state(void *context, const struct weir__host_query *what, char *
     return strcmp(what->rule, "none") == 0 ? WEIR_ENORULE : *(int *)context;
 }
 
-static int fake_reset(void *context, const char *rule, weir_text key)
+static char last_author[128];
+
+static int fake_change(void *context, struct weir__host_key_change *change)
 {
-    snprintf(last_key, sizeof last_key, "%s|%.*s", rule, (int)key.len, key.data);
+    blocked_ns = change->for_ns;
+    snprintf(last_key, sizeof last_key, "%s|%.*s", change->rule, (int)change->key.len, change->key.data);
+    snprintf(last_author, sizeof last_author, "%.*s: %.*s", (int)change->by.len, change->by.data,
+             (int)change->reason.len, change->reason.data);
+    change->hosts = change->action == WEIR__HOST_RESET ? "this" : "all";
+    change->why = change->action == WEIR__HOST_RESET ? "there is no store" : NULL;
+    change->passes = change->cost < 5;
+    change->remaining = 10 - change->cost;
+    change->retry_after_ns = 1500000000;
     return *(int *)context;
 }
 
-static int fake_block(void *context, const char *rule, weir_text key, int64_t for_ns)
+static int fake_keys(void *context, const struct weir__host_query *what, char **json)
 {
-    blocked_ns = for_ns;
-    return fake_reset(context, rule, key);
+    snprintf(last_key, sizeof last_key, "%.*s", (int)what->key.len, what->key.data);
+    *json = strdup("{\"items\":[]}");
+    return *(int *)context;
 }
 
 static int fake_hot(void *context, const struct weir__host_query *what, char **json)
@@ -348,7 +359,7 @@ BOTH(host_state_is_reported)
 {
     static int error;
     static const struct weir__control_host host = {
-        .context = &error, .key_state = fake_state, .key_reset = fake_reset, .key_block = fake_block, .hot = fake_hot};
+        .context = &error, .key_state = fake_state, .keys = fake_keys, .key_change = fake_change, .hot = fake_hot};
     struct service s = {.host = &host};
     service_open(&s, on_postgres);
     CHECK_EQ(rest(&s, "GET /v1/keys/api%2F1m/user%3A1%2Fx/y", NULL), 200);
@@ -356,7 +367,12 @@ BOTH(host_state_is_reported)
     CHECK_EQ(number(&s, "remaining"), 5);
     CHECK_EQ(rest(&s, "GET /v1/keys/none/k", NULL), 404);
     CHECK_EQ(rest(&s, "DELETE /v1/keys/a/k", NULL), 200);
-    CHECK_EQ(rest(&s, "PUT /v1/keys/a/k/block", "{\"for\":\"10m\"}"), 200);
+    CHECK_WORD(&s, "hosts", "this");
+    CHECK_WORD(&s, "why", "there is no store");
+    CHECK_EQ(rest(&s, "PUT /v1/keys/a/k/block", "{\"for\":\"10m\", \"reason\":\"abuse\"}"), 200);
+    CHECK_WORD(&s, "hosts", "all");
+    CHECK(json_is_null(at(&s, "why")));
+    CHECK(strcmp(last_author, "tester: abuse") == 0);
     CHECK_EQ(blocked_ns, 600 * WEIR_SECOND);
     CHECK(strcmp(last_key, "a|k") == 0);
     CHECK_EQ(rest(&s, "PUT /v1/keys/a/k/block", "{\"until\":\"2001-01-01T00:00:00Z\"}"), 400);
@@ -368,7 +384,19 @@ BOTH(host_state_is_reported)
     CHECK_WORD(&s, "items[0].action", "key_unblock");
     CHECK_WORD(&s, "items[1].action", "key_block");
     CHECK_WORD(&s, "items[1].object", "a/k");
+    CHECK_WORD(&s, "items[1].details.reason", "abuse");
     CHECK_WORD(&s, "items[2].action", "key_reset");
+    CHECK_EQ(rest(&s, "POST /v1/keys/a/k/take", "{\"cost\":7}"), 200);
+    CHECK(json_is_false(at(&s, "allowed")));
+    CHECK_EQ(number(&s, "remaining"), 3);
+    CHECK_EQ(rest(&s, "POST /v1/keys/a/k/take", "{}"), 200);
+    CHECK(json_is_true(at(&s, "allowed")));
+    CHECK_EQ(rest(&s, "POST /v1/keys/a/k/take", "{\"cost\":0}"), 400);
+    CHECK_EQ(rest(&s, "POST /v1/keys/a/k/take", "{\"cost\":\"1\"}"), 400);
+    CHECK_EQ(rest(&s, "GET /v1/keys?about=user%3A42", NULL), 200);
+    CHECK(strcmp(last_key, "user:42") == 0);
+    CHECK_EQ(rest(&s, "GET /v1/keys", NULL), 400);
+    CHECK_EQ(rest(&s, "GET /v1/blocks", NULL), 501);
     CHECK_EQ(rest(&s, "GET /v1/stats/hot?rule=a&by=denied&n=7", NULL), 200);
     CHECK_EQ(number(&s, "n"), 7);
     CHECK_EQ(number(&s, "denied"), 1);
@@ -416,7 +444,7 @@ TEST(key_texts_are_shown_by_role)
     int result = 0;
     struct weir__control_queue queue = {.list = fake_list, .ticket = fake_ticket};
     struct weir__control_host host = {
-        .context = &result, .key_reset = fake_reset, .key_hash = fake_hash, .hot = fake_hidden, .queue = &queue};
+        .context = &result, .key_change = fake_change, .key_hash = fake_hash, .hot = fake_hidden, .queue = &queue};
     static const char *const roles[] = {"viewer", "editor", "operator"};
     static const enum weir__role least[] = {WEIR__NOBODY, WEIR__VIEWER, WEIR__EDITOR, WEIR__OPERATOR};
     for (size_t l = 0; l < sizeof least / sizeof *least; l++) {

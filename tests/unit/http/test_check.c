@@ -228,11 +228,11 @@ TEST(operators_read_and_change_the_state_of_a_key)
     CHECK_EQ(test_number(t, "remaining"), 2);
     BODY_HAS(t, "\"key\":\"user:a/b c\"");
     test_call(t, WEIR__DELETE, "keys/api/user%3Aa%2fb%20c", "");
-    BODY_HAS(t, "{\"rule\":\"api\",\"key\":\"user:a/b c\",\"reset\":true}");
+    BODY_HAS(t, "{\"rule\":\"api\",\"key\":\"user:a/b c\",\"reset\":true,\"hosts\":\"this\"}");
     test_call(t, WEIR__GET, "keys/api/user:a/b%20c", "");
     CHECK_EQ(test_number(t, "remaining"), 5);
     test_call(t, WEIR__PUT, "keys/api/user:7/block", "{\"for\":\"10m\"}");
-    BODY_HAS(t, "{\"rule\":\"api\",\"key\":\"user:7\",\"blocked_for_s\":600}");
+    BODY_HAS(t, "{\"rule\":\"api\",\"key\":\"user:7\",\"blocked_for_s\":600,\"hosts\":\"this\"}");
     test_post(t, "check", "{\"attributes\":{\"path\":\"/api/x\",\"user_id\":\"7\"}}");
     BODY_HAS(t, "\"reason\":\"blocked\"");
     test_call(t, WEIR__DELETE, "keys/api/user:7/block", "");

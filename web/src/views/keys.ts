@@ -4,7 +4,7 @@ import { announce, field, h, replace, select, table } from "../dom";
 import { confirm } from "../dialog";
 import { type Rule, merge } from "../figures";
 import { count, duration, share } from "../format";
-import type { HotKey, HotKeys, KeyState, NearKey, Page, RuleRow, Stats } from "../types";
+import type { Block, HotKey, HotKeys, KeyState, NearKey, Page, Reach, RuleRow, Stats } from "../types";
 import { type OpenView, type Route, heading, keyLink, name, problem, ruleLink, visible } from "../view";
 
 const times: [string, string][] = [["5m", "5 minutes"], ["1h", "1 hour"], ["1d", "1 day"], ["7d", "7 days"]];
@@ -13,40 +13,70 @@ function address(rule: string, key: string): string {
     return `/v1/keys/${segment(rule)}/${segment(key)}`;
 }
 
-async function block(rule: string, key: string): Promise<boolean> {
-    const span = select(times, "1h");
-    return confirm({
-        title: "Block this key", danger: true, confirm: "Block",
-        body: [h("p", {}, "Every request of ", name(key), " under ", name(rule), " is denied until then."), field("For", span)],
-        act: async () => {
-            await request(`${address(rule, key)}/block`, { method: "PUT", json: { for: span.value } });
-        },
-    });
+interface Changed {
+    hosts: Reach;
+    why: string | null;
 }
 
-function confirmDelete(title: string, text: string, button: string, rule: string, key: string, path: string): Promise<boolean> {
-    return confirm({
-        title, confirm: button, danger: true, body: [h("p", {}, name(key), " under ", name(rule), `: ${text}`)],
-        act: async () => {
-            await request(`${address(rule, key)}${path}`, { method: "DELETE" });
+/* Where a change holds. */
+function reach(changed: Changed): string {
+    const why = changed.why ? `: ${changed.why}` : "";
+    if (changed.hosts === "all") return "on all hosts";
+    return changed.hosts === "this" ? `on this host only${why}` : `on this host, and on the others when the store has it${why}`;
+}
+
+/* Where it will hold, before it is done. */
+function scope(hosts: Reach): string {
+    return hosts === "this" ? "on this host (no store is shared with others)" : "on all hosts";
+}
+
+/* Changes a key once that is confirmed; null: it was not. */
+async function change(state: KeyState, path: string, options: { title: string; text: string; confirm: string; span?: HTMLSelectElement }): Promise<Changed | null> {
+    let changed: Changed | null = null;
+    await confirm({
+        title: options.title, danger: true, confirm: options.confirm, reason: true,
+        body: [h("p", {}, name(state.key), " under ", name(state.rule_base), `, ${scope(state.hosts)}: ${options.text}`),
+            ...(options.span ? [field("For", options.span)] : [])],
+        act: async (reason) => {
+            const target = `${address(state.rule_base, state.key)}${path}`;
+            const reply = options.span
+                ? request<Changed>(target, { method: "PUT", json: { for: options.span.value, ...(reason ? { reason } : {}) } })
+                : request<Changed>(`${target}${query({ reason })}`, { method: "DELETE" });
+            changed = (await reply).body;
         },
     });
+    return changed;
 }
 
 function actions(state: KeyState, again: () => void): HTMLElement {
-    const { rule, key } = state;
-    const button = (label: string, result: string, act: () => Promise<boolean>, danger = false) => h("button", {
+    const { key } = state;
+    const button = (label: string, result: string, act: () => Promise<Changed | null>, danger = false) => h("button", {
         type: "button", class: danger ? "danger" : null,
-        onclick: () => void act().then((done) => {
-            if (!done) return;
-            announce(`${visible(key)}: ${result}`);
+        onclick: () => void act().then((changed) => {
+            if (!changed) return;
+            announce(`${visible(key)}: ${result} ${reach(changed)}`, changed.hosts === "later" ? "bad" : "good");
             again();
         }),
     }, label);
     return h("div", { class: "buttons" },
-        state.reason === "blocked" ? button("Unblock…", "unblocked", () => confirmDelete("Unblock this key", "its limit applies again.", "Unblock", rule, key, "/block"))
-            : button("Block…", "blocked", () => block(rule, key), true),
-        button("Reset…", "reset", () => confirmDelete("Reset this key", "its counter starts anew.", "Reset", rule, key, "")));
+        state.reason === "blocked"
+            ? button("Unblock…", "unblocked", () => change(state, "/block", { title: "Unblock this key", text: "its limit applies again.", confirm: "Unblock" }))
+            : button("Block…", "blocked", () => change(state, "/block", {
+                title: "Block this key", text: "every request is denied until then.", confirm: "Block", span: select(times, "1h") }), true),
+        button("Reset…", "reset", () => change(state, "", { title: "Reset this key", text: "its counter starts anew.", confirm: "Reset" })));
+}
+
+function blockText(state: KeyState): string {
+    if (state.reason !== "blocked") return "Not blocked";
+    const { block } = state;
+    const by = block ? ` on all hosts${block.by ? ` by ${visible(block.by)}` : ""}${block.reason ? `: ${visible(block.reason)}` : ""}` : " on this host";
+    return `Blocked for another ${duration(state.retry_after_s)}${by}`;
+}
+
+function blockTable(blocks: Block[]): HTMLElement {
+    if (blocks.length === 0) return h("p", { class: "muted" }, "None.");
+    return table("Keys that are blocked on all hosts", ["Key", "Rule", "For", "By", "Reason"], blocks.map((one) => [
+        keyLink(one.rule, one.key), ruleLink(one.rule), duration(one.left_s), visible(one.by), visible(one.reason)]));
 }
 
 function stateCard(state: KeyState, again: () => void): HTMLElement {
@@ -54,7 +84,7 @@ function stateCard(state: KeyState, again: () => void): HTMLElement {
     const counted = limit !== null && remaining !== null;
     return h("section", { class: "card", "aria-label": "Key" },
         h("h2", {}, name(state.key), " under ", ruleLink(state.rule)),
-        h("p", { role: "status" }, state.reason === "blocked" ? `Blocked for another ${duration(state.retry_after_s)}` : "Not blocked"),
+        h("p", { role: "status" }, blockText(state)),
         counted ? table("Counter of the key", ["Used", "Limit", "Left", "Fully available in", "Next one in"], [[
             count(limit - remaining), count(limit), count(remaining), duration(state.reset_s), duration(state.retry_after_s)]], [0, 1, 2])
             : h("p", { class: "muted" }, "It has no counter."),
@@ -140,9 +170,12 @@ export function keys(route: Route): OpenView {
 
     async function lookUp(): Promise<void> {
         const wanted = rule.control.value.trim();
-        if (!wanted || !key.value || !may("operator")) return;
+        if (!key.value || !may("operator")) return;
         try {
-            replace(card, stateCard(await get<KeyState>(address(wanted, key.value)), () => void lookUp()));
+            const states = wanted ? [await get<KeyState>(address(wanted, key.value))]
+                : (await get<{ items: KeyState[] }>(`/v1/keys${query({ about: key.value })}`)).items;
+            replace(card, states.length ? states.map((state) => stateCard(state, () => void lookUp()))
+                : h("p", { class: "muted", role: "status" }, "No active rule counts such a key."));
         } catch (error) {
             const unknown = error instanceof Failure && error.status === 404;
             replace(card, unknown ? h("p", { class: "error", role: "alert" }, "There is no such active rule.") : problem(error));
@@ -155,8 +188,9 @@ export function keys(route: Route): OpenView {
             const [admitted, denied, near] = await Promise.all([
                 gather<HotKey>(rules, { by: "admitted" }, (one) => one.count), gather<HotKey>(rules, { by: "denied" }, (one) => one.count),
                 gather<NearKey>(rules, { near: 1 }, (one) => one.used)]);
+            const blocks = may("operator") ? (await get<{ items: Block[] }>("/v1/blocks")).items : null;
             if (closed) return;
-            replace(lists, near.known ? null : h("p", { class: "muted" }, "The keys of some rules are not sampled on this host."),
+            replace(lists, blocks ? section("Blocked on all hosts", blockTable(blocks)) : null, near.known ? null : h("p", { class: "muted" }, "The keys of some rules are not sampled on this host."),
                 section("Heaviest", hotTable("Heaviest keys by admitted cost", admitted.items)),
                 section("Most limited", hotTable("Keys by denied cost", denied.items)), section("Near their limit", nearTable(near.items)),
                 section("Use of limits", near.tenths.some((keys) => keys > 0) ? bars(near.tenths) : h("p", { class: "muted" }, "No data yet.")));
@@ -173,7 +207,7 @@ export function keys(route: Route): OpenView {
         const next = `#/keys${query({ rule: rule.control.value.trim(), key: key.value })}`;
         if (location.hash === next) void lookUp();
         else location.hash = next;
-    } }, rule, field("Key", key, "As in the rule's template, for example user:42"), h("button", { class: "primary" }, "Look up"));
+    } }, rule, field("Key", key, "As in the rule's template, for example user:42; without a rule, under all whose key it is"), h("button", { class: "primary" }, "Look up"));
     void load();
     void lookUp();
     const rights = h("p", { class: "muted" }, "Looking a key up, blocking and resetting it need the operator's role.",
