@@ -12,7 +12,7 @@ from building import ROOT
 from clients import get
 from gateway import wait_until
 from linked import store_client, exact, patient, store  # noqa: F401
-from served import Served
+from served import WEIR, Served
 from stores import Cluster, Sentinel, Server, version
 from strict import ALGORITHMS
 
@@ -106,6 +106,11 @@ def test_two_hosts(release, store, backend):
         wait_until(lambda: get(two[0].port, f"/.weir/tickets/{'0' * 32}").status == 404, "the queue")
         for answer in (deferred(two[0]), deferred(two[1])):
             wait_until(lambda: state(two[1], json.loads(answer.body)["ticket"]) == "delivered", "a delivery", 20)
+        # A key is blocked on both, with no more permissions than those of the documented user.
+        done = subprocess.run([WEIR, "key", "block", "c", "--rule", "fixed_window", "--all-hosts"], cwd=two[0].folder,
+                              capture_output=True, text=True, timeout=60)
+        assert done.stdout == "fixed_window: c blocked for 1h on all hosts\n", done
+        wait_until(lambda: send_request(two[1], "/fixed_window", "c").status == 429, "the block on the other host", 10)
         for host in two:
             assert "weir_store_up 1\n" in get(host.metrics, "/metrics").body.decode()
             wait_until(lambda: 'weir_hosts{state="running"} 2\n' in get(host.metrics, "/metrics").body.decode(), "who is there")

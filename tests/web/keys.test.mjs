@@ -54,6 +54,23 @@ test("a key is looked up, blocked with confirmation, and unblocked", async () =>
     await close(page);
 });
 
+test("without a rule, a key is shown under all whose key it is, and the reply says on which hosts it was changed", async () => {
+    const user = fresh("user");
+    const page = await open("#/keys");
+    await page.getByLabel("Key", { exact: true }).fill(`user:${user}`);
+    await page.getByRole("button", { name: "Look up" }).click();
+    const own = page.getByRole("region", { name: "Key", exact: true }).filter({ hasText: rule }).first();
+    await own.getByRole("button", { name: "Block…" }).click();
+    await page.getByRole("dialog").getByText("on this host (no store is shared with others)").waitFor();
+    await page.getByRole("dialog").getByLabel("Reason").fill("scraping");
+    await page.getByRole("dialog").getByRole("button", { name: "Block" }).click();
+    await page.getByText(`user:${user}: blocked on this host only: there is no store`).first().waitFor();
+    await own.getByText(/Blocked for another .* on this host/).waitFor();
+    const audit = await api("GET", "/v1/audit?limit=50");
+    assert.ok(audit.items.some((one) => one.action === "key_block" && one.details.reason === "scraping"), "the reason is in the audit log");
+    await close(page);
+});
+
 test("a key is reset", async () => {
     const user = fresh("user");
     await send(`/${rule}`, user, 11);
