@@ -260,6 +260,9 @@ enum weir_reason {
 /* The priority of a request, from the rules that match it; normal if none has one. */
 enum weir_priority { WEIR_CRITICAL = 0, WEIR_HIGH, WEIR_NORMAL, WEIR_LOW };
 
+/* What a limit counts: `qu` of RateLimit-Policy. Costs of other kinds count as requests. */
+enum weir_unit { WEIR_UNIT_REQUESTS = 0, WEIR_UNIT_CONTENT_BYTES, WEIR_UNIT_CONCURRENT_REQUESTS };
+
 #define WEIR_NAME_MAX      95  /* bytes of a rule's name */
 #define WEIR_KEY_SHOWN_MAX 191 /* bytes of a key that an outcome shows */
 
@@ -273,10 +276,15 @@ typedef struct weir_outcome {
     uint16_t key_len; /* bytes of it that are shown; they may contain zero bytes */
     int64_t cost;     /* units that the request takes */
     int64_t quota;    /* units a window, as written in the rule */
-    int64_t effective_limit; /* `quota` scaled by the load: for RateLimit-Policy */
+    int64_t effective_limit; /* `quota` scaled by the load */
     int64_t window_ns;       /* its length; calendar months and years by their longest */
     char rule[WEIR_NAME_MAX + 1];
     char key[WEIR_KEY_SHOWN_MAX + 1];
+    /* The figures of RateLimit-Policy and RateLimit; docs/headers.md defines them. */
+    enum weir_unit unit;
+    int64_t capacity;            /* q: what a key may hold at once, scaled by the load; -1: there is no limit */
+    int64_t policy_window_ns;    /* w: in it `capacity` units recover; 0: none, as of requests in flight */
+    int64_t effective_window_ns; /* t of an allowed request: in it a client should use no more than what remains */
 } weir_outcome;
 
 /*
@@ -294,15 +302,22 @@ static inline bool weir_outcome_took(const weir_outcome *outcome)
  */
 const char *weir_outcome_reason(const weir_outcome *outcome);
 
+/*
+ * Fills in unit, capacity, policy_window_ns and effective_window_ns from `limit` and the outcome's decision and
+ * window_ns, for the headers of a weir_take. Results of weir_check have them.
+ */
+void weir_outcome_set_policy(weir_outcome *outcome, const weir_limit *limit);
+
 /* The id of the rule of an outcome, from its name and whether it is a shadow. */
 uint64_t weir_outcome_id(const weir_outcome *outcome);
 
-/* Sets of response headers, see docs/rules.md. */
+/* Sets of response headers, see docs/headers.md. */
 enum {
     WEIR_HEADERS_X_RATELIMIT = 1,
     WEIR_HEADERS_DRAFT = 2,
     WEIR_HEADERS_RETRY_AFTER = 4,
-    WEIR_HEADERS_RESET_DELTA = 8 /* X-RateLimit-Reset in seconds from now instead of since 1970 */
+    WEIR_HEADERS_RESET_DELTA = 8, /* X-RateLimit-Reset in seconds from now instead of since 1970 */
+    WEIR_HEADERS_LIST_ALL = 16    /* RateLimit has an item for every rule that limits the request, not for one */
 };
 
 enum weir_body { WEIR_BODY_AUTO = 0, WEIR_BODY_JSON, WEIR_BODY_PROBLEM, WEIR_BODY_TEXT, WEIR_BODY_NONE };
@@ -330,9 +345,9 @@ typedef struct weir_deferral {
 } weir_deferral;
 
 typedef struct weir_result {
-    weir_decision decision;  /* of the whole request: of the denying rule of the highest priority, or of the tightest.
-                                Its wait or delay is the longest of all rules */
-    weir_outcome decided_by; /* the rule that decided; without matching rules its reason is WEIR_BY_NOTHING */
+    weir_decision decision;  /* of the whole request: of the reported rule. Its wait or delay is the longest of all */
+    weir_outcome decided_by; /* the rule that is reported (docs/headers.md): one that denies, or that of `report`, or
+                                the one with the smallest share left; WEIR_BY_NOTHING: no rule matched */
     size_t matched;          /* rules that matched, shadow ones too */
     size_t outcomes;         /* written to query->outcomes, in the order of the rules */
     bool shadow_denied;      /* the request is allowed, but a shadow rule denied it */
@@ -473,11 +488,14 @@ const char *weir_header_name(enum weir_header header);
 /* `value` is valid during the call, and ends in a zero byte. */
 typedef void weir_emit_header(void *context, enum weir_header header, const char *value, size_t len);
 
-/* The response headers of a result. With `outcomes` (of the same check) RateLimit-Policy lists every rule. */
+/*
+ * The response headers of a result. With `outcomes` (of the same check) RateLimit-Policy lists every rule, and with
+ * WEIR_HEADERS_LIST_ALL so does RateLimit: as many as fit (2048 and 1024 bytes), the reported one among them.
+ */
 void weir_result_headers(const weir_result *result, const weir_outcome *outcomes, weir_emit_header *emit,
                          void *context);
 
-#define WEIR_HEADER_ROOM 2560 /* bytes: enough for the values of all headers */
+#define WEIR_HEADER_ROOM 3328 /* bytes: enough for the values of all headers */
 
 /*
  * Writes the values of all headers one after the other, in the order of enum weir_header, and their lengths; 0: the

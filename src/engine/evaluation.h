@@ -163,6 +163,9 @@ bool weir__eval_counts_denied(const struct weir__request_ctx *ctx, const struct 
  */
 void weir__eval_look_full(const struct weir__request_ctx *ctx, struct weir__rule_eval *eval);
 
+/* The effective window of limits that do not recover continuously. */
+int64_t weir__window_left_ns(const weir_limit *limit, int64_t window_ns, const weir_decision *decision);
+
 static inline bool weir__eval_denies(const struct weir__rule_eval *eval)
 {
     return !weir_passes(&eval->decision);
@@ -178,6 +181,28 @@ static inline bool weir__eval_enforced(const struct weir__rule_eval *eval)
  * names, for the first time in its window, and counts it; `denied`: the request as a whole.
  */
 void weir__eval_warn(struct weir__request_ctx *ctx, struct weir__rule_eval *eval, bool denied);
+
+/* True if a smaller share of its limit is left under `a`: exact for any numbers. */
+static inline bool weir__smaller_share(const weir_decision *a, const weir_decision *b)
+{
+    __extension__ typedef __int128 product;
+    return (product)a->remaining * b->limit < (product)b->remaining * a->limit;
+}
+
+/*
+ * The effective window of RateLimit (t, docs/headers.md), in nanoseconds: a client that uses what remains, and no more,
+ * within it is not denied, and gets at least one unit after it. Not for requests in flight. `window_ns` is the window
+ * as written.
+ */
+static inline int64_t weir__effective_window_ns(const weir_limit *limit, int64_t window_ns,
+                                                const weir_decision *decision)
+{
+    int64_t left = decision->remaining;
+    if (limit->algorithm > WEIR_LEAKY_BUCKET || limit->refill != WEIR_REFILL_CONTINUOUS)
+        return weir__window_left_ns(limit, window_ns, decision);
+    /* Continuous refill: the time in which as many units recover. With none left, the time until there is one. */
+    return weir__us_to_ns(weir__mul_div_up(left > 0 ? left : 1 - left, limit->period_us, limit->period_units));
+}
 
 /* Fills in the public outcome of an eval. */
 void weir__eval_outcome(const struct weir__rule_eval *eval, weir_outcome *outcome);

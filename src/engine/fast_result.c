@@ -18,6 +18,7 @@ static struct weir__rule_plan *make(struct weir__arena *memory, const struct wei
     char values[WEIR_HEADER_ROOM];
     uint16_t lens[WEIR_HEADER_COUNT];
     weir__eval_outcome(&eval, &result.decided_by);
+    result.decided_by.effective_window_ns = 0;
     (void)weir_result_header_values(&result, NULL, values, lens);
     size_t fields_len = (size_t)lens[WEIR_HEADER_POLICY] + lens[WEIR_HEADER_RATELIMIT] - (sizeof NUMBERS - 1);
     size_t len = rule->name.len + lens[WEIR_HEADER_LIMIT] + fields_len;
@@ -70,6 +71,7 @@ bool weir__rule_plans_make(struct weir__ruleset *ruleset, const weir_rules *rule
 /* The text between the numbers of RateLimit. */
 #define BETWEEN ";t="
 
+/* Without `qu`: such rules do not have the fast path. */
 #define POLICY_MAX   (2 * WEIR_NAME_MAX + 2 + 2 * WEIR__DIGITS_MAX + 16)
 #define TEMPLATE_MAX (WEIR_NAME_MAX + WEIR__FAST_MAX * POLICY_MAX + POLICY_MAX + 4 * WEIR__DIGITS_MAX)
 _Static_assert(TEMPLATE_MAX + WEIR__KEY_MAX + 2 * WEIR__PLAN_TEXT_STEP <= WEIR__FAST_RESULT_BYTES, "all of it fits");
@@ -140,6 +142,8 @@ __attribute__((hot)) bool weir__fast_result_fill(const struct weir__request_ctx 
             return false;
     }
     const struct weir__rule_plan *plan = all[by - ctx->evals];
+    if (plan->headers & WEIR_HEADERS_LIST_ALL && ctx->count > 1)
+        return false;
     const weir_decision *decision = &by->decision;
     char remaining[WEIR__DIGITS_MAX + WEIR__PLAN_TEXT_STEP], *from;
     char *values = put(put(fast->text, plan->text, plan->name_len), by->key, by->key_len), *to = values;
@@ -162,7 +166,8 @@ __attribute__((hot)) bool weir__fast_result_fill(const struct weir__request_ctx 
         to = put(to, policy_of(plan) + plan->policy_len, plan->ratelimit_len);
         to = put(to, remaining, digits);
         to = (char *)memcpy(to, BETWEEN, sizeof BETWEEN - 1) + sizeof BETWEEN - 1;
-        to = weir__write_digits(to, (uint64_t)weir__seconds_up(decision->reset_after_ns));
+        int64_t window = weir__effective_window_ns(&by->quota->limit, by->quota->window_ns, decision);
+        to = weir__write_digits(to, (uint64_t)weir__seconds_up(window));
         fast->lens[WEIR_HEADER_RATELIMIT] = (uint16_t)(to - from);
     }
 #undef VALUE

@@ -199,7 +199,7 @@ static bool is_tighter(const weir_decision *a, const weir_decision *b)
     if (weir_passes(a) != weir_passes(b))
         return !weir_passes(a);
     bool a_counts = a->limit >= 0, b_counts = b->limit >= 0;
-    return a_counts == b_counts ? a->remaining < b->remaining : a_counts;
+    return a_counts == b_counts ? weir__smaller_share(a, b) : a_counts;
 }
 
 static int report_state(struct job *job, const struct weir__rule *rule)

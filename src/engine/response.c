@@ -31,20 +31,29 @@ static enum weir__denial_kind kind_of(const weir_result *result)
 
 /* ---- Headers ---- */
 
-#define NAME_ROOM   (2 * WEIR_NAME_MAX + 2)                               /* quoted, every character escaped */
-#define POLICY_ROOM (NAME_ROOM + 2 * WEIR__DIGITS_MAX + sizeof ",;q=;w=") /* of one rule */
-#define LIST_MAX    2048                                                  /* of all of them */
-#define LINE_ROOM   (NAME_ROOM + 2 * WEIR__DIGITS_MAX + sizeof ";r=;t=")  /* of RateLimit */
-#define ALL_ROOM    (5 * WEIR__DIGITS_MAX + LIST_MAX + LINE_ROOM + sizeof "no-store")
+#define IN_FLIGHT    ";qu=\"concurrent-requests\""
+#define NAME_ROOM    (2 * WEIR_NAME_MAX + 2) /* quoted, every character escaped */
+#define POLICY_ROOM  (NAME_ROOM + 2 * WEIR__DIGITS_MAX + sizeof ",;q=" IN_FLIGHT ";w=") /* of one rule */
+#define LIMIT_ROOM   (NAME_ROOM + 2 * WEIR__DIGITS_MAX + sizeof ",;r=;t=")              /* of one rule, in RateLimit */
+#define POLICIES_MAX 2048                                                               /* of all rules */
+#define LIMITS_MAX   1024
+#define ALL_ROOM     (5 * WEIR__DIGITS_MAX + POLICIES_MAX + LIMITS_MAX + sizeof "no-store")
 
 _Static_assert(ALL_ROOM <= WEIR_HEADER_ROOM, "the public constant promises that everything fits");
-_Static_assert(LIST_MAX <= UINT16_MAX, "lengths have 16 bits");
+_Static_assert(2 * POLICY_ROOM <= POLICIES_MAX && 2 * LIMIT_ROOM <= LIMITS_MAX, "the reported rule always fits");
+_Static_assert(POLICIES_MAX <= UINT16_MAX, "lengths have 16 bits");
 
 #define PUT(to, literal) ((char *)memcpy((to), (literal), sizeof(literal) - 1) + sizeof(literal) - 1)
 
 static char *put_number(char *to, int64_t number)
 {
     return weir__write_int(to, at_least(number, 0));
+}
+
+/* Never more than the limit, and 0 in soft or in debt. */
+static char *put_remaining(char *to, const weir_decision *decision)
+{
+    return put_number(to, decision->remaining < decision->limit ? decision->remaining : decision->limit);
 }
 
 /* A structured field's string holds printable ASCII; names of rules may be anything else. */
@@ -60,71 +69,90 @@ static char *put_name(char *to, const char *name)
     return to;
 }
 
-static bool counts(const weir_outcome *outcome)
+/* True if the rule has limited the request, so that it has figures to report. */
+static bool limits(const weir_outcome *outcome)
 {
     /* What a blocked key has left means nothing. */
     bool counted = (outcome->reason == WEIR_BY_LIMIT && outcome->decision.verdict != WEIR_BLOCKED) ||
+                   outcome->reason == WEIR_BY_BAN ||
                    (outcome->reason == WEIR_BY_SHED && outcome->decision.limit >= 0); /* for the sake of a reserve */
     return counted && !outcome->shadow;
 }
 
-/* Adds one policy to the list that begins at `list`, unless it might not fit. */
-static char *put_policy(char *to, const char *list, const weir_outcome *outcome)
+/* An item of RateLimit-Policy. */
+static char *put_policy(char *to, const weir_outcome *outcome)
 {
-    if (!counts(outcome) || (size_t)(to - list) > LIST_MAX - POLICY_ROOM)
-        return to;
-    if (to > list)
-        *to++ = ',';
+    bool known = outcome->decision.limit >= 0;
     to = put_name(to, outcome->rule);
     to = PUT(to, ";q=");
-    to = put_number(to, outcome->effective_limit);
-    if (outcome->decision.reset_after_ns < 0) /* requests in flight have no window */
+    to = put_number(to, known ? outcome->decision.limit : outcome->capacity);
+    if (outcome->unit == WEIR_UNIT_CONCURRENT_REQUESTS)
+        to = PUT(to, IN_FLIGHT);
+    else if (outcome->unit == WEIR_UNIT_CONTENT_BYTES)
+        to = PUT(to, ";qu=\"content-bytes\"");
+    if (outcome->policy_window_ns <= 0)
         return to;
     to = PUT(to, ";w=");
-    return weir__write_int(to, at_least(weir__seconds_up(outcome->window_ns), 1));
+    return weir__write_int(to, weir__seconds_up(outcome->policy_window_ns));
 }
 
-/* True if the rule of the RateLimit header is not among the outcomes that the caller had room for. */
-static bool is_unlisted(const weir_result *result, const weir_outcome *outcomes)
+/* An item of RateLimit. Of a denial, t is its Retry-After. */
+static char *put_limit(char *to, const weir_outcome *outcome)
 {
-    if (result->outcomes >= result->matched)
-        return false;
-    for (size_t i = 0; i < result->outcomes; i++)
-        if (!outcomes[i].shadow && strcmp(outcomes[i].rule, result->decided_by.rule) == 0)
-            return false;
-    return true;
-}
-
-static char *put_policies(char *to, const weir_result *result, const weir_outcome *outcomes)
-{
-    const char *list = to;
-    if (!outcomes || is_unlisted(result, outcomes)) /* first: the list may not have room for all */
-        to = put_policy(to, list, &result->decided_by);
-    for (size_t i = 0; outcomes && i < result->outcomes; i++)
-        to = put_policy(to, list, &outcomes[i]);
-    return to;
-}
-
-static char *put_ratelimit(char *to, const weir_result *result)
-{
-    const weir_decision *decision = &result->decision;
-    to = put_name(to, result->decided_by.rule);
+    const weir_decision *decision = &outcome->decision;
+    int64_t window = outcome->effective_window_ns;
+    to = put_name(to, outcome->rule);
     to = PUT(to, ";r=");
-    to = put_number(to, decision->remaining);
-    /* t: of a denial, when the request would fit; otherwise when the counter has recovered, if that is known. */
-    bool complete = weir_passes(decision) || decision->retry_after_ns < 0;
-    if (complete && decision->reset_after_ns < 0)
+    to = put_remaining(to, decision);
+    if (!weir_passes(decision) && decision->retry_after_ns >= 0)
+        window = at_least(decision->retry_after_ns, 1);
+    if (window < 0)
         return to;
     to = PUT(to, ";t=");
-    return weir__write_int(to, complete ? weir__seconds_up(decision->reset_after_ns) : retry_seconds(result));
+    return weir__write_int(to, weir__seconds_up(window));
+}
+
+/* The header whose items `put` writes, of at most `item` bytes each, and `max` in all. */
+struct list {
+    char *(*put)(char *to, const weir_outcome *outcome);
+    size_t item, max;
+    bool known; /* only of rules whose figures are known: the store was not asked about a request that was denied */
+};
+
+/*
+ * Lists the rules that limited the request, in their order. Where not all have room, or are not among the outcomes, the
+ * reported one has.
+ */
+static char *put_list(char *to, const struct list *list, const weir_result *result, const weir_outcome *outcomes)
+{
+    char *begin = to;
+    bool reported = false;
+    for (size_t i = 0; outcomes && i < result->outcomes; i++) {
+        const weir_outcome *one = &outcomes[i];
+        bool is_reported = !one->shadow && strcmp(one->rule, result->decided_by.rule) == 0;
+        size_t room = reported || is_reported ? list->item : 2 * list->item;
+        if (!limits(one) || (list->known && one->decision.limit < 0) || (size_t)(to - begin) + room > list->max)
+            continue;
+        if (to > begin)
+            *to++ = ',';
+        to = list->put(to, one);
+        reported |= is_reported;
+    }
+    if (reported || !limits(&result->decided_by))
+        return to;
+    if (to > begin)
+        *to++ = ',';
+    return list->put(to, &result->decided_by);
 }
 
 size_t weir_result_header_values(const weir_result *result, const weir_outcome *outcomes, char values[WEIR_HEADER_ROOM],
                                  uint16_t lens[WEIR_HEADER_COUNT])
 {
     const weir_decision *decision = &result->decision;
-    bool denied = !weir_passes(decision),
-         limited = counts(&result->decided_by) || result->decided_by.reason == WEIR_BY_BAN;
+    static const struct list policies = {put_policy, POLICY_ROOM, POLICIES_MAX, false};
+    static const struct list service_limits = {put_limit, LIMIT_ROOM, LIMITS_MAX, true};
+    bool denied = !weir_passes(decision), limited = limits(&result->decided_by);
+    const weir_outcome *listed = result->headers & WEIR_HEADERS_LIST_ALL ? outcomes : NULL;
     int64_t retry = denied ? retry_seconds(result) : 0;
     char *to = values, *from = values;
 
@@ -134,15 +162,15 @@ size_t weir_result_header_values(const weir_result *result, const weir_outcome *
         int64_t reset = decision->reset_after_ns;
         reset += result->headers & WEIR_HEADERS_RESET_DELTA ? 0 : result->now.wall_ns;
         VALUE(LIMIT, put_number(to, decision->limit));
-        VALUE(REMAINING, put_number(to, decision->remaining));
+        VALUE(REMAINING, put_remaining(to, decision));
         if (decision->reset_after_ns >= 0)
             VALUE(RESET, weir__write_int(to, weir__seconds_up(reset)));
         if (retry)
             VALUE(X_RETRY_AFTER, weir__write_int(to, retry));
     }
     if (limited && result->headers & WEIR_HEADERS_DRAFT) {
-        VALUE(POLICY, put_policies(to, result, outcomes));
-        VALUE(RATELIMIT, put_ratelimit(to, result));
+        VALUE(POLICY, put_list(to, &policies, result, outcomes));
+        VALUE(RATELIMIT, put_list(to, &service_limits, result, listed));
     }
     if (retry && result->headers & WEIR_HEADERS_RETRY_AFTER)
         VALUE(RETRY_AFTER, weir__write_int(to, retry));

@@ -14,6 +14,30 @@ static size_t show(char *to, size_t size, weir_text text)
     return len;
 }
 
+int64_t weir__window_left_ns(const weir_limit *limit, int64_t window_ns, const weir_decision *decision)
+{
+    int64_t reset_ns = decision->reset_after_ns, left = decision->remaining;
+    int64_t used = limit->hard - left, wanted = left > 0 ? 1 : 1 - left;
+    if (reset_ns <= 0)
+        return window_ns;                      /* nothing is in use */
+    if (limit->algorithm == WEIR_TOKEN_BUCKET) /* until the refill that makes a unit available */
+        reset_ns -= ((used - 1) / limit->limit - (wanted - 1) / limit->limit) * window_ns;
+    return reset_ns;
+}
+
+void weir_outcome_set_policy(weir_outcome *outcome, const weir_limit *limit)
+{
+    bool flight = limit->algorithm == WEIR_CONCURRENCY;
+    int64_t window = outcome->window_ns;
+    if (limit->hard != limit->limit)
+        window = weir__mul_div_up(limit->hard, window, limit->limit);
+    outcome->unit = flight ? WEIR_UNIT_CONCURRENT_REQUESTS : WEIR_UNIT_REQUESTS;
+    outcome->capacity = limit->hard;
+    outcome->policy_window_ns = flight ? 0 : window;
+    outcome->effective_window_ns =
+        flight ? -1 : weir__effective_window_ns(limit, outcome->window_ns, &outcome->decision);
+}
+
 void weir__eval_outcome(const struct weir__rule_eval *eval, weir_outcome *outcome)
 {
     outcome->decision = eval->decision;
@@ -25,9 +49,14 @@ void weir__eval_outcome(const struct weir__rule_eval *eval, weir_outcome *outcom
         outcome->quota = eval->quota->units;
         outcome->effective_limit = eval->quota->limit.limit;
         outcome->window_ns = eval->quota->window_ns;
+        weir_outcome_set_policy(outcome, &eval->quota->limit);
+        if (eval->rule && eval->rule->counts_bytes && outcome->unit == WEIR_UNIT_REQUESTS)
+            outcome->unit = WEIR_UNIT_CONTENT_BYTES;
     } else {
-        outcome->quota = outcome->effective_limit = eval->reason == WEIR_BY_BAN ? 0 : -1;
-        outcome->window_ns = 0;
+        outcome->quota = outcome->effective_limit = outcome->capacity = eval->reason == WEIR_BY_BAN ? 0 : -1;
+        outcome->window_ns = outcome->policy_window_ns = 0;
+        outcome->effective_window_ns = -1;
+        outcome->unit = WEIR_UNIT_REQUESTS;
     }
     weir_text none = eval->reason == WEIR_BY_NOTHING ? WEIR__TEXT("") : WEIR__TEXT("request");
     show(outcome->rule, sizeof outcome->rule, eval->rule ? eval->rule->name : none);

@@ -381,41 +381,58 @@ static void charge_denied(const struct weir__request_ctx *ctx)
     }
 }
 
-/* Which of two denials is reported: limits before shedding, then by priority, then the longest wait. */
+/* Which of two denials is reported: limits before shedding, then by report_priority, then the longest wait. */
 static bool is_reported_before(const struct weir__rule_eval *a, const struct weir__rule_eval *b)
 {
     if ((a->reason == WEIR_BY_SHED) != (b->reason == WEIR_BY_SHED))
         return b->reason == WEIR_BY_SHED;
-    int left = a->rule ? a->rule->priority : 0, right = b->rule ? b->rule->priority : 0;
+    int left = a->rule ? a->rule->report_priority : 0, right = b->rule ? b->rule->report_priority : 0;
     if (left != right)
         return left > right;
     uint64_t a_wait = (uint64_t)a->decision.retry_after_ns, b_wait = (uint64_t)b->decision.retry_after_ns;
     return a_wait > b_wait; /* -1, never, is the longest */
 }
 
-static int weight(const struct weir__rule_eval *eval)
+/* The rule that an allowed request reports: `response: { report }` of the first rule that has it. Empty: none. */
+static weir_text report_of(const struct weir__request_ctx *ctx)
 {
-    return eval->reason == WEIR_BY_LIMIT ? 2 : eval->reason != WEIR_BY_NOTHING;
+    for (size_t i = 0; ctx->ruleset->rules->has_report && i < ctx->count; i++) {
+        const struct weir__rule_eval *eval = &ctx->evals[i];
+        if (eval->rule && eval->rule->response.report.len && weir__eval_enforced(eval))
+            return eval->rule->response.report;
+    }
+    return (weir_text){NULL, 0};
 }
 
-/* Which of two evals that allow is tighter: a counter before none, any rule before no rule, then the least left. */
-static bool is_tighter(const struct weir__rule_eval *a, const struct weir__rule_eval *b)
+/* The named rule before others with a counter, these before rules without one, and any rule before none. */
+static int weight(const struct weir__rule_eval *eval, weir_text report)
 {
-    if (weight(a) != weight(b))
-        return weight(a) > weight(b);
-    if (a->decision.remaining != b->decision.remaining)
-        return a->decision.remaining < b->decision.remaining;
-    return a->decision.reset_after_ns > b->decision.reset_after_ns;
+    if (eval->reason != WEIR_BY_LIMIT)
+        return eval->reason != WEIR_BY_NOTHING;
+    return report.len && eval->rule && weir__rule_is_called(eval->rule, report) ? 3 : 2;
 }
 
+/* Which of two evals that allow is reported: by weight, then the smaller share left. */
+static bool is_tighter(const struct weir__rule_eval *a, const struct weir__rule_eval *b, weir_text report)
+{
+    if (report.len || a->reason != b->reason) { /* else their weights are equal */
+        int left = weight(a, report), right = weight(b, report);
+        if (left != right)
+            return left > right;
+    }
+    return weir__smaller_share(&a->decision, &b->decision);
+}
+
+/* Of equals the first, so that what a client sees does not alternate between them. */
 static const struct weir__rule_eval *choose(const struct weir__request_ctx *ctx, bool deny)
 {
     const struct weir__rule_eval *best = NULL;
+    const weir_text report = deny ? (weir_text){NULL, 0} : report_of(ctx);
     for (size_t i = 0; i < ctx->count; i++) {
         const struct weir__rule_eval *eval = &ctx->evals[i];
         if (!weir__eval_enforced(eval) || weir__eval_denies(eval) != deny)
             continue;
-        if (!best || (deny ? is_reported_before(eval, best) : is_tighter(eval, best)))
+        if (!best || (deny ? is_reported_before(eval, best) : is_tighter(eval, best, report)))
             best = eval;
     }
     return best;

@@ -105,6 +105,14 @@ bool weir__attribute_is_known(const struct weir__attributes *all, weir_text name
     return named >= 0 && all->list[named].source >= 0;
 }
 
+bool weir__attribute_is_length(const struct weir__attributes *all, int index)
+{
+    if (index >= 0 && all->list[index].kind == WEIR__ATTR_NAMED && !all->list[index].mapping)
+        index = all->list[index].source;
+    return index >= 0 && all->list[index].kind == WEIR__ATTR_HEADER &&
+           weir__text_is(all->list[index].name, "content-length");
+}
+
 /* ---- Suggestions ---- */
 
 /*

@@ -79,6 +79,9 @@ bool weir__attribute_is_name(weir_text text);
 /* True for built-in attributes, well-known names, and those of `identity`. */
 bool weir__attribute_is_known(const struct weir__attributes *all, weir_text name);
 
+/* True for the attribute, of `index` or none (-1), that is the header Content-Length. */
+bool weir__attribute_is_length(const struct weir__attributes *all, int index);
+
 #define WEIR__PATH_MAX     4096 /* bytes of a path that are evaluated */
 #define WEIR__ARGUMENT_MAX 1024 /* bytes of an argument's value; less in a set that uses more than four arguments */
 #define WEIR__HOST_MAX     256  /* bytes of a host; DNS names are shorter */

@@ -430,6 +430,12 @@ static const char *style_text(unsigned style)
     return (style & WEIR_HEADERS_RESET_DELTA ? by_delta : texts)[style & FAMILIES];
 }
 
+/* True if `report` names one rule for both, whose headers a client then gets. */
+static bool reports_same(const struct weir__rule *a, const struct weir__rule *b)
+{
+    return a->response.report.len && weir__text_equal(a->response.report, b->response.report);
+}
+
 /* Rules that send none leave the headers to others: that is no contradiction. */
 static void warn_of_headers(const weir_rules *set, struct weir__diagnostics *report)
 {
@@ -443,14 +449,15 @@ static void warn_of_headers(const weir_rules *set, struct weir__diagnostics *rep
             continue;
         for (unsigned k = 0; k < STYLES; k++)
             for (size_t n = 0; k != style && !other && n < seen_count[k] && n < PEERS_MAX; n++)
-                if (match_covers(seen[k][n]->match, rule->match) || match_covers(rule->match, seen[k][n]->match))
+                if (!reports_same(seen[k][n], rule) &&
+                    (match_covers(seen[k][n]->match, rule->match) || match_covers(rule->match, seen[k][n]->match)))
                     other = seen[k][n];
         seen[style][seen_count[style]++ % PEERS_MAX] = rule;
         if (other)
             weir__report_warning(
                 report, rule->place,
                 "\"%.*s\" sends the headers %s, but \"%.*s\" (%s), for the same requests, %s: a client "
-                "gets those of the rule that has less left; give both the same response",
+                "gets those of the rule with the smaller share left; give both the same response",
                 (int)rule->name.len, rule->name.data, style_text(style), (int)other->name.len, other->name.data,
                 weir__place_text(report, other->place, where, sizeof where), style_text(style_of(other)));
     }

@@ -3,6 +3,8 @@
 #include "rules/native.h"
 #include "algo/algo.h"
 
+#include <stdlib.h>
+
 #define COST_MAX INT64_C(0xffffffff) /* the largest count */
 
 /* ---- cost ---- */
@@ -78,7 +80,7 @@ static bool read_headers(void *context, const struct weir__node *node, const cha
     unsigned *headers = to;
     int word;
     (void)context;
-    *headers &= WEIR_HEADERS_RESET_DELTA;
+    *headers &= WEIR_HEADERS_RESET_DELTA | WEIR_HEADERS_LIST_ALL;
     WEIR__EACH_ITEM (one, node)
         if (weir__field_choice(one, what, sets, &word))
             *headers |= bits[word];
@@ -95,6 +97,97 @@ static bool read_reset(void *context, const struct weir__node *node, const char 
         return false;
     *headers = (*headers & ~(unsigned)WEIR_HEADERS_RESET_DELTA) | (word ? WEIR_HEADERS_RESET_DELTA : 0);
     return true;
+}
+
+#define REPORT_FORMS "tightest, all, the name of a rule, or { rule: NAME, list: all }"
+
+static bool read_list(void *context, const struct weir__node *node, const char *what, void *to)
+{
+    static const char *const lists[] = {"one", "all", NULL};
+    unsigned *headers = to;
+    int word;
+    (void)context;
+    if (!weir__field_choice(node, what, lists, &word))
+        return false;
+    *headers |= word ? WEIR_HEADERS_LIST_ALL : 0;
+    return true;
+}
+
+/* Which rule an allowed request reports, and whether RateLimit lists the others, too. */
+static bool read_report(void *context, const struct weir__node *node, const char *what, void *to)
+{
+    static const struct weir__field fields[] = {
+        {"rule", WEIR__FIELD_TEXT, WEIR__IN(struct weir__response, report), .max = WEIR_NAME_MAX},
+        {"list", WEIR__FIELD_READ, WEIR__IN(struct weir__response, headers), .read = read_list},
+    };
+    struct weir__response *response = to;
+    response->report = (weir_text){NULL, 0};
+    response->report_place = node->place;
+    response->headers &= ~(unsigned)WEIR_HEADERS_LIST_ALL;
+    if (node->kind == WEIR__MAP && node->first) {
+        const struct weir__node *rule = weir__node_get(node, "rule");
+        return weir__fields_read(node, what, WEIR__LIST_OF(fields), response, context) &&
+               (!rule || response->report.len || weir__node_error(rule, "the name of the rule is empty"));
+    }
+    if (node->kind != WEIR__SCALAR || !node->text.len)
+        return weir__node_error(node, "report is " REPORT_FORMS ", not %s", weir__node_is(node));
+    if (weir__text_is(node->text, "all"))
+        response->headers |= WEIR_HEADERS_LIST_ALL;
+    else if (!weir__text_is(node->text, "tightest"))
+        response->report = node->text;
+    return true;
+}
+
+/* The names that `report` may have: of enforced rules, and of rules with several limits. NULL: no memory. */
+static weir_text *reportable(weir_rules *set, size_t *count)
+{
+    weir_text *names = weir__arena_array(&set->arena, 2 * set->count + 1, sizeof *names);
+    *count = 0;
+    for (size_t i = 0; names && i < set->count; i++) {
+        const struct weir__rule *rule = set->rules[i];
+        if (rule->shadow || !rule->match)
+            continue;
+        names[(*count)++] = rule->name;
+        if (!weir__text_equal(rule->name, rule->base))
+            names[(*count)++] = rule->base;
+    }
+    if (names)
+        qsort(names, *count, sizeof *names, weir__text_compare);
+    return names;
+}
+
+static void report_unknown(const struct weir__builder *builder, const struct weir__response *response,
+                           const weir_text *names, size_t count)
+{
+    enum { SUGGESTED = 256 };
+    const char *choices[SUGGESTED] = {"tightest", "all"};
+    char shown[WEIR__SHOWN];
+    size_t known = 2;
+    for (size_t i = 0; i < count && known < SUGGESTED; i++)
+        choices[known++] = names[i].data;
+    weir__report_unknown(builder->report, response->report_place, response->report, choices, known,
+                         "report is " REPORT_FORMS ", and there is no enforced rule \"%s\"",
+                         weir__printable(response->report, shown, sizeof shown));
+}
+
+void weir__native_check_reports(struct weir__builder *builder)
+{
+    weir_rules *set = builder->set;
+    const char *seen = NULL;
+    size_t count = 0;
+    const weir_text *names = NULL;
+    set->has_report = set->response.report.len > 0;
+    for (size_t i = 0; i < set->count && !builder->report->errors; i++) {
+        const struct weir__response *response = &set->rules[i]->response;
+        if (!response->report.len || response->report.data == seen)
+            continue; /* most rules have that of the set */
+        set->has_report = true;
+        seen = response->report.data;
+        if (!names && !(names = reportable(set, &count)))
+            return;
+        if (!bsearch(&response->report, names, count, sizeof *names, weir__text_compare))
+            report_unknown(builder, response, names, count);
+    }
 }
 
 static bool read_body(void *context, const struct weir__node *node, const char *what, void *to)
@@ -134,6 +227,7 @@ bool weir__native_response(void *builder, const struct weir__node *node, const c
         {"status", WEIR__FIELD_INT, WEIR__IN(struct weir__response, status), .min = 400, .max = 599},
         {"headers", WEIR__FIELD_READ, WEIR__IN(struct weir__response, headers), .read = read_headers},
         {"reset", WEIR__FIELD_READ, WEIR__IN(struct weir__response, headers), .read = read_reset},
+        {"report", WEIR__FIELD_READ, .read = read_report},
         {"body", WEIR__FIELD_READ, .read = read_body},
         {"message", WEIR__FIELD_TEXT, WEIR__IN(struct weir__response, message), .max = WEIR__RESPONSE_TEXT_MAX},
         {"blocked", WEIR__FIELD_READ, WEIR__IN(struct weir__response, blocked), .read = read_other_response},
@@ -263,16 +357,18 @@ static bool read_adaptive(void *context, const struct weir__node *node, const ch
     return good;
 }
 
-/* A class, or a number: of several rules that deny, the one with the highest number is reported. */
 static bool read_priority(void *context, const struct weir__node *node, const char *what, void *to)
 {
     static const char *const classes[] = {"critical", "high", "normal", "low", NULL};
-    static const struct weir__field number = {"priority", WEIR__FIELD_INT, WEIR__IN(struct weir__rule, priority),
-                                              .min = INT32_MIN, .max = INT32_MAX};
     struct weir__rule *rule = to;
+    int64_t number;
     int word = 0;
-    if (node->kind != WEIR__SCALAR || !weir__is_letter(node->text.data[0]))
-        return weir__field_read(&number, node, rule, context);
+    (void)context;
+    if (node->kind == WEIR__SCALAR && weir__parse_int(node->text, &number))
+        return weir__node_error(node,
+                                "priority is critical, high, normal or low; the number that sets which of several "
+                                "denials is reported is report_priority: %s",
+                                node->text.data);
     rule->overload.has_class = weir__field_choice(node, what, classes, &word);
     rule->overload.class = (enum weir_priority)word;
     return rule->overload.has_class;
@@ -288,7 +384,7 @@ void weir__native_overload(const struct weir__node *map, struct weir__rule *rule
     };
     const struct weir__node *priority = weir__node_get(map, "priority"), *reserve = weir__node_get(map, "reserve");
     weir__fields_given(map, WEIR__LIST_OF(fields), rule, NULL);
-    if (priority && rule->shadow && rule->overload.has_class)
+    if (priority && rule->shadow)
         weir__node_warning(priority, "priority has no effect in a shadow rule");
     else if (reserve && rule->overload.has_class && rule->overload.class == WEIR_CRITICAL)
         weir__node_warning(reserve, "the reserve has no effect: every request of this rule is critical");

@@ -64,6 +64,7 @@ static const struct weir__field fields[] = {
     {.name = "elastic"},
     {.name = "adaptive"},
     {.name = "reserve"},
+    {"report_priority", WEIR__FIELD_INT, RULE(report_priority), .min = INT32_MIN, .max = INT32_MAX},
     {"shadow", WEIR__FIELD_BOOL, RULE(shadow)},
     {"on_missing_key", WEIR__FIELD_CHOICE, RULE(on_missing), .choices = missing},
     {"on_limit", WEIR__FIELD_CHOICE, RULE(on_limit), .choices = on_limit},
@@ -84,7 +85,7 @@ static void report_unknown(const struct weir__node *name, const char *what)
 {
     /* Fields of a field of a rule. */
     static const char *const inner[][2] = {{"match", "path,method,host,header,query,network,normalize"},
-                                           {"response", "status,headers,reset,body,message,blocked,missing"}};
+                                           {"response", "status,headers,reset,report,body,message,blocked,missing"}};
     /* What other products call a field. */
     static const char *const elsewhere[][2] = {{"limit", "rate,requests,max,quota"},
                                                {"window", "per,period,interval,duration"},
@@ -348,6 +349,7 @@ static void add_limit(struct rule_reader *reader, const struct weir__node *entry
     struct weir__quota *quotas = read_quotas(reader, limit, &rule);
     numbers.params.id = weir__rule_id(rule.name, rule.shadow);
     rule.count_rejected = numbers.params.count_rejected;
+    rule.counts_bytes = weir__attribute_is_length(&reader->builder->set->attributes, rule.cost.attribute);
     if (!good || !quotas || !make_limits(reader, &numbers, limit, quotas, rule.quota_count) || !rule.name.len ||
         !rule.match)
         return;

@@ -59,7 +59,7 @@ struct weir__overload_policy {
     uint16_t min, max;        /* adaptive: per cent of the limit; max 0: not adaptive */
     uint16_t up_to, below;    /* elastic: per cent of the limit, and of load; up_to 0: not elastic */
     uint8_t reserve;          /* per cent that only critical requests may use */
-    bool has_class;           /* `priority` is a class, not a number */
+    bool has_class;           /* `priority` is given */
     enum weir_priority class; /* if has_class */
 };
 
@@ -108,6 +108,8 @@ struct weir__response {
     struct weir__other_response blocked;
     struct weir__other_response missing;    /* status 0: 401 for a credential, 400 for anything else */
     bool own_status, own_message, own_body; /* the rule has them itself: they are also for a limit of 0 */
+    weir_text report; /* the name, or the base, of the rule that an allowed request reports; empty: the tightest */
+    struct weir__place report_place;
 };
 
 #define WEIR__RESPONSE_TEXT_MAX 8192
@@ -161,7 +163,8 @@ struct weir__rule {
     bool consistency_given; /* set by its author; else a default applies: see weir__rule_consistency */
     struct weir__place consistency_place;
     enum weir__on_failure on_failure;
-    int priority;
+    int report_priority;
+    bool counts_bytes; /* its cost is the Content-Length */
     struct weir__overload_policy overload;
     bool count_rejected;
     uint8_t warn_at; /* per cent of the limit; 0: no warnings */
@@ -176,6 +179,12 @@ struct weir__rule {
     const weir_text *replaces; /* names */
     size_t replaces_count;
 };
+
+/* True if that is the rule's name, or the name of the rule of whose limits it is one. */
+static inline bool weir__rule_is_called(const struct weir__rule *rule, weir_text name)
+{
+    return weir__text_equal(rule->name, name) || weir__text_equal(rule->base, name);
+}
 
 /*
  * The id of a rule's counters: XXH3-64 of the name, seed 0, or 1 for a shadow rule. Segments on disk and other hosts

@@ -322,6 +322,7 @@ int weir__rules_compile(struct weir__diagnostics *report, const struct weir__sur
     made->close_zone = around ? around->close_zone : NULL;
 
     read_all(&builder);
+    weir__native_check_reports(&builder);
     weir__tree_free(builder.names);
     weir__tree_free(builder.descriptor_names);
     if (!report->errors && !made->arena.failed && !made->count && !made->domains &&

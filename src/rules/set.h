@@ -26,6 +26,7 @@ struct weir_rules {
     struct weir__response response;           /* default of rules without one, and of requests that `block` denies */
     struct weir__domain *domains;             /* descriptor dialect */
     bool has_regex;                           /* a request may need a weir__regex_scratch */
+    bool has_report;                          /* some rule, or the set, has `response: { report: RULE }` */
     bool load_aware;                          /* some rule is elastic or adaptive, or has a class or a reserve */
     bool warns;                               /* some rule has warn_at */
     bool by_host, by_path;                    /* some rule names hosts, paths: the index needs them */
@@ -83,6 +84,8 @@ void weir__native_form(struct weir__builder *builder, const struct weir__node *r
 void weir__native_basis(struct weir__builder *builder, const struct weir__node *root);
 /* Reads the rest of one document of the native dialect. */
 void weir__native_read(struct weir__builder *builder, const struct weir__node *root);
+/* Reports each `report` that names no enforced rule: after all documents. */
+void weir__native_check_reports(struct weir__builder *builder);
 
 /* ---- A limit's algorithm and its parameters, for both dialects (algorithm.c) ---- */
 

@@ -129,6 +129,8 @@ def test_the_status_on_request(api):
         answers = [c.post(path, body) for _ in range(4)]
         assert [a.status_code for a in answers] == [200, 200, 200, 429]
         assert answers[2].headers["X-RateLimit-Remaining"] == "0" and "Retry-After" not in answers[2].headers
+        assert answers[0].headers["RateLimit-Policy"] == '"";q=3;w=3600'
+        assert answers[0].headers["RateLimit"] == '"";r=2;t=2400'
         assert int(answers[3].headers["Retry-After"]) > 0 and answers[3].json()["allowed"] is False
     plain = c.post("/check", direct("c"))
     assert "X-RateLimit-Limit" not in plain.headers

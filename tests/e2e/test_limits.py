@@ -127,9 +127,49 @@ def test_every_matching_rule_is_in_the_policy(gateway):
                                       {"name": "shadow", "limit": 1, "window": "1d", "shadow": True}]}))
     answer = get(g.port, "/x")
     assert answer.headers["RateLimit-Policy"] == '"minute";q=10;w=60,"day";q=3;w=86400'
-    assert answer.headers["X-RateLimit-Limit"] == "3"  # the tightest speaks
+    assert answer.headers["X-RateLimit-Limit"] == "3"  # the smallest share is left of it
     assert statuses(g.port, "/x", 3) == [200, 200, 429]
     assert (g.rule("minute")["allowed"], g.rule("shadow")["denied"]) == (3, 3)
+
+
+def figures(answer):
+    names = ("X-RateLimit-Limit", "X-RateLimit-Remaining", "RateLimit-Policy", "RateLimit")
+    return answer.status, *(answer.headers[name] for name in names)
+
+
+def test_the_families_agree(gateway):
+    g = gateway(json.dumps({"rules": [
+        {"name": "api", "match": {"path": "/api/*"}, "limit": 1, "window": "1h", "burst": 2},
+        {"name": "slots", "match": {"path": "/slots"}, "limit": 3, "algorithm": "concurrency"},
+        {"name": "bytes", "match": {"path": "/up"}, "limit": 1000, "window": "1h", "cost": "header:Content-Length"},
+        {"name": "none", "match": {"path": "/none"}, "limit": 0}]}))
+    # Once on the fast path, once denied: a burst is a longer window at the same rate.
+    assert figures(get(g.port, "/api/x")) == (200, "2", "1", '"api";q=2;w=7200', '"api";r=1;t=3600')
+    get(g.port, "/api/x")
+    denied = get(g.port, "/api/x")
+    assert figures(denied)[:4] == (429, "2", "0", '"api";q=2;w=7200')
+    assert denied.headers["RateLimit"] == f'"api";r=0;t={denied.headers["Retry-After"]}'
+    assert figures(get(g.port, "/slots")) == (
+        200, "3", "2", '"slots";q=3;qu="concurrent-requests"', '"slots";r=2')
+    assert figures(get(g.port, "/up", method="POST", body=b"x" * 100)) == (
+        200, "1000", "900", '"bytes";q=1000;qu="content-bytes";w=3600', '"bytes";r=900;t=3240')
+    assert figures(get(g.port, "/none")) == (403, "0", "0", '"none";q=0', '"none";r=0')
+
+
+@pytest.mark.parametrize("report, limit, ratelimit", [
+    ("tightest", "9", '"minute";r=8;t=54'),
+    ("plan", "1000", '"plan";r=999;t=86314'),
+    ("all", "9", '"plan";r=999;t=86314,"minute";r=8;t=54'),
+    ({"rule": "plan", "list": "all"}, "1000", '"plan";r=999;t=86314,"minute";r=8;t=54')])
+def test_which_rule_an_allowed_request_reports(gateway, report, limit, ratelimit):
+    g = gateway(json.dumps({"response": {"report": report}, "rules": [
+        {"name": "plan", "limit": 1000, "window": "1d"}, {"name": "minute", "limit": 9, "window": "1m"}]}))
+    answer = get(g.port, "/x")
+    assert (answer.headers["X-RateLimit-Limit"], answer.headers["RateLimit"]) == (limit, ratelimit)
+    assert answer.headers["RateLimit-Policy"] == '"plan";q=1000;w=86400,"minute";q=9;w=60'
+    assert statuses(g.port, "/x", 9) == [200] * 8 + [429]
+    denied = get(g.port, "/x")
+    assert denied.headers["X-RateLimit-Limit"] == "9"  # a denial is that of the rule that denies
 
 
 @measured

@@ -130,7 +130,7 @@ rules:
 
 def test_only_requests_that_every_denying_rule_defers(host):
     one = host(HEAD + QUEUE + """rules:
-  - { name: q, match: { path: /* }, key: "q:${header:x-user}", limit: 1, window: 1d, on_limit: queue, priority: 9 }
+  - { name: q, match: { path: /* }, key: "q:${header:x-user}", limit: 1, window: 1d, on_limit: queue, report_priority: 9 }
   - { name: wide, match: { path: /both }, limit: 1, window: 1d }
   - { name: free, match: { path: /free }, limit: 2, window: 1d }
   - { name: blocked, match: { path: /blocked }, limit: 0, on_limit: queue }

@@ -77,6 +77,16 @@ def test_one_descriptor_down_to_over_limit(service):
         assert c.request("ten=b").statuses[0].limit_remaining == 9
 
 
+def test_burst_that_the_protocol_cannot_express(gateway):
+    rules = ("domain: apis\ndescriptors:\n  - { key: k, rate_limit: { unit: hour, requests_per_unit: 2, "
+             "algorithm: token_bucket, burst: 4 } }\n")
+    with client(gateway(rules, server=LOCATIONS, listen="http2").port) as c:
+        statuses = [c.request("k=a", domain="apis").statuses[0] for _ in range(4)]
+        assert [s.limit_remaining for s in statuses] == [2, 2, 1, 0]  # never more than requests_per_unit
+        assert {s.current_limit.requests_per_unit for s in statuses} == {2}
+        assert c.request("k=a", domain="apis").overall_code == OVER
+
+
 def test_if_block_of_the_location(gateway):
     """Its configuration is another than the location's: calls stay gRPC all the same."""
     locations = LOCATIONS.replace("{ weir_rls; }", "{ weir_rls; if ($request_method = POST) { set $seen 1; } }")

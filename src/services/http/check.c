@@ -88,6 +88,7 @@ static void set_direct_result(const struct weir__api_item *item, const weir_deci
                                            .reason = WEIR_BY_LIMIT,
                                            .cost = item->cost,
                                            .quota = item->params.limit,
+                                           .effective_limit = item->params.limit,
                                            .window_ns = item->params.window_ns,
                                            .key_cut = shown < item->text.len,
                                            .key_len = (uint16_t)shown},
@@ -95,6 +96,7 @@ static void set_direct_result(const struct weir__api_item *item, const weir_deci
                             .status = weir_passes(decision) ? 0 : 429,
                             .headers = WEIR_HEADERS_X_RATELIMIT | WEIR_HEADERS_DRAFT | WEIR_HEADERS_RETRY_AFTER,
                             .now = now};
+    weir_outcome_set_policy(&result->decided_by, &item->limit);
     memcpy(result->decided_by.key, item->text.data, shown);
 }
 

@@ -228,6 +228,8 @@ static void make_status(struct status *to, const struct weir__rls_evaluation *ev
     to->reset.seconds = seconds_until_reset(outcome, match, evaluation->result.now);
     to->status.current_limit = &to->limit;
     to->status.limit_remaining = weir_passes(&outcome->decision) ? bounded(outcome->decision.remaining) : 0;
+    if (to->status.limit_remaining > to->limit.requests_per_unit) /* a burst, which the protocol cannot express */
+        to->status.limit_remaining = to->limit.requests_per_unit;
     to->status.duration_until_reset = &to->reset;
 }
 

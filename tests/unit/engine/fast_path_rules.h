@@ -138,7 +138,7 @@ static inline void put_policy(struct rules_text *to)
     if (one_in(to, 3))
         PUT_ONE(to, ", response: { reset: delta }", ", response: { headers: [] }", ", response: { headers: [draft] }",
                 ", response: { headers: [x-ratelimit] }", ", response: { headers: [retry-after] }",
-                ", response: { status: 503, message: no, body: { text: later } }");
+                ", response: { status: 503, message: no, body: { text: later } }", ", response: { report: all }");
     if (one_in(to, 4))
         PUT_ONE(to, ", consistency: eventual", ", consistency: eventual, on_store_failure: closed",
                 ", consistency: eventual, on_store_failure: open", ", consistency: local");
@@ -146,7 +146,7 @@ static inline void put_policy(struct rules_text *to)
         PUT_ONE(to, ", consistency: strict", ", consistency: strict, on_store_failure: closed");
     if (to->odd && one_in(to, 6))
         PUT_ONE(to, ", priority: low", ", priority: critical", ", elastic: { up_to: 200%, while: 70% }",
-                ", adaptive: { min: 20%, max: 100% }", ", priority: 3");
+                ", adaptive: { min: 20%, max: 100% }", ", report_priority: 3");
     if (to->odd && one_in(to, 6))
         PUT_ONE(to, ", shadow: true", ", allow: { networks: [10.0.0.1/32] }", ", block: { networks: [10.0.0.2/32] }",
                 ", allow: { keys: ['10.0.0.3'] }", ", on_missing_key: deny", ", on_missing_key: share",
@@ -165,10 +165,16 @@ static inline void make_rules(struct rules_text *to)
     if (to->odd && one_in(to, 10))
         PUT_ONE(to, "block: { networks: [10.0.0.3/32] }\n", "allow: { keys: ['10.0.0.2', 'k*'] }\n",
                 "allow: { networks: ['2001:db8::/32'] }\n");
+    bool reported = !to->odd && one_in(to, 4); /* the first rule, wherever it matches */
+    if (reported)
+        put_text(to, "response: { report: first }\n");
     put_text(to, "rules:\n");
     for (int i = 0; i < count; i++) {
         put_text(to, "  - { name: '");
-        put_name(to, i);
+        if (reported && i == 0)
+            put_text(to, "first");
+        else
+            put_name(to, i);
         put_text(to, "'");
         put_match(to, i);
         put_key(to);

@@ -240,8 +240,8 @@ static const struct {
 } cases[] = {
     {"rules:\n  - { name: q, " QUEUE " }\n  - { name: r, limit: 9, window: 1h }\n", true},
     {"rules:\n  - { name: q, " QUEUE " }\n  - { name: p, limit: 1, window: 2h, on_limit: queue }\n", true},
-    {"rules:\n  - { name: q, priority: 5, " QUEUE " }\n  - { name: r, limit: 1, window: 1h }\n", false},
-    {"rules:\n  - { name: q, " QUEUE " }\n  - { name: r, priority: 5, limit: 1, window: 1h }\n", false},
+    {"rules:\n  - { name: q, report_priority: 5, " QUEUE " }\n  - { name: r, limit: 1, window: 1h }\n", false},
+    {"rules:\n  - { name: q, " QUEUE " }\n  - { name: r, report_priority: 5, limit: 1, window: 1h }\n", false},
     {"rules:\n  - { name: q, " QUEUE " }\n  - { name: s, limit: 1, window: 1h, shadow: true }\n", true},
     {"rules:\n  - { name: q, limit: 1, window: 1h }\n  - { name: s, shadow: true, " QUEUE " }\n", false},
     {"rules:\n  - { name: q, cost: 2, " QUEUE " }\n", false}, /* can never be allowed */

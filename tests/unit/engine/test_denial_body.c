@@ -21,7 +21,13 @@ static weir_result result_of(enum weir_verdict verdict)
         .decision = {.verdict = verdict, .limit = 100, .remaining = 50, .reset_after_ns = 29 * WEIR_SECOND + 1},
         .headers = WEIR_HEADERS_X_RATELIMIT | WEIR_HEADERS_DRAFT | WEIR_HEADERS_RETRY_AFTER,
         .now = {.wall_ns = 1700000000 * WEIR_SECOND},
-        .decided_by = {.rule = "burst", .quota = 100, .effective_limit = 100, .window_ns = 60 * WEIR_SECOND},
+        .decided_by = {.rule = "burst",
+                       .quota = 100,
+                       .effective_limit = 100,
+                       .window_ns = 60 * WEIR_SECOND,
+                       .capacity = 100,
+                       .policy_window_ns = 60 * WEIR_SECOND,
+                       .effective_window_ns = 29 * WEIR_SECOND + 1},
     };
     if (verdict == WEIR_DENY) {
         a.status = 429;
@@ -62,8 +68,8 @@ TEST(headers_of_a_denied_request)
         "X-RateLimit-Limit: 100\nX-RateLimit-Remaining: 0\nX-RateLimit-Reset: 1700000030\nX-RateLimit-Retry-After: 1\n"
         "RateLimit-Policy: \"burst\";q=100;w=60\nRateLimit: \"burst\";r=0;t=1\nRetry-After: 1\nCache-Control: "
         "no-store\n");
-    a.decision.retry_after_ns = -1; /* waiting never helps */
-    a.decision.verdict = WEIR_NEVER_FITS;
+    a.decided_by.decision.retry_after_ns = a.decision.retry_after_ns = -1; /* waiting never helps */
+    a.decided_by.decision.verdict = a.decision.verdict = WEIR_NEVER_FITS;
     a.headers = WEIR_HEADERS_RETRY_AFTER | WEIR_HEADERS_X_RATELIMIT;
     HEADERS(
         a, NULL,
@@ -75,8 +81,8 @@ TEST(every_policy_is_listed)
     weir_result a = result_of(WEIR_ALLOW);
     weir_outcome outcomes[3] = {a.decided_by, a.decided_by, a.decided_by};
     strcpy(outcomes[1].rule, "daily \"x\" \xc3\xa9");
-    outcomes[1].quota = outcomes[1].effective_limit = 1000;
-    outcomes[1].window_ns = WEIR_DAY;
+    outcomes[1].decision.limit = outcomes[1].capacity = 1000;
+    outcomes[1].policy_window_ns = WEIR_DAY;
     outcomes[2].shadow = true;
     a.outcomes = 3;
     a.headers = WEIR_HEADERS_DRAFT;
@@ -97,7 +103,7 @@ TEST(deciding_rule_is_listed)
     a.headers = WEIR_HEADERS_DRAFT;
     a.matched = 3;
     HEADERS(a, outcomes,
-            "RateLimit-Policy: \"burst\";q=100;w=60,\"daily\";q=100;w=60\nRateLimit: \"burst\";r=50;t=30\n");
+            "RateLimit-Policy: \"daily\";q=100;w=60,\"burst\";q=100;w=60\nRateLimit: \"burst\";r=50;t=30\n");
     outcomes[1].shadow = false;
     HEADERS(a, outcomes,
             "RateLimit-Policy: \"daily\";q=100;w=60,\"burst\";q=100;w=60\nRateLimit: \"burst\";r=50;t=30\n");
@@ -122,11 +128,14 @@ TEST(no_policy_is_cut)
         memset(outcomes[i].rule, '"', WEIR_NAME_MAX); /* each is escaped as two */
         outcomes[i].rule[WEIR_NAME_MAX] = 0;
     }
+    memset(a.decided_by.rule, '\\', WEIR_NAME_MAX);
+    a.decided_by.rule[WEIR_NAME_MAX] = 0;
     for (int first = WEIR_NAME_MAX; first > 0; first--) { /* so that every policy is the last one once */
         char text[4096] = "";
         outcomes[0].rule[first] = 0;
         weir_result_headers(&a, outcomes, keep_policy, text);
         CHECK(strlen(text) > 1000 && strcmp(text + strlen(text) - 11, ";q=100;w=60") == 0);
+        CHECK(strlen(text) <= 2048 && strstr(text, "\\\\\\\\"));
     }
 }
 
@@ -142,7 +151,7 @@ TEST(numbers_of_every_length)
     a.headers = WEIR_HEADERS_DRAFT;
     for (int64_t n = 1; n > 0 && n < INT64_MAX / 11; n = n * 11 / (n % 7 ? 3 : 1)) {
         char expected[200];
-        a.decided_by.quota = a.decided_by.effective_limit = a.decision.remaining = n;
+        a.decided_by.decision.limit = a.decided_by.decision.remaining = n;
         snprintf(expected, sizeof expected,
                  "RateLimit-Policy: \"burst\";q=%" PRId64 ";w=60\nRateLimit: \"burst\";r=%" PRId64 ";t=30\n", n, n);
         HEADERS(a, NULL, expected);
@@ -192,8 +201,9 @@ TEST(header_values_agree_with_the_formatting_calls)
         if (bits & 32) {
             memset(a.decided_by.rule, '\\', WEIR_NAME_MAX);
             a.decision.limit = a.decision.remaining = a.decision.reset_after_ns = INT64_MAX;
-            a.decided_by.quota = a.decided_by.effective_limit = a.decision.retry_after_ns = a.decided_by.window_ns =
-                INT64_MAX;
+            a.decision.retry_after_ns = a.decided_by.policy_window_ns = INT64_MAX;
+            a.decided_by.decision = a.decision;
+            a.decided_by.unit = WEIR_UNIT_CONCURRENT_REQUESTS;
             a.now.wall_ns = 0;
         }
         size_t len = weir_result_header_values(&a, NULL, values, lens);

@@ -207,7 +207,9 @@ static bool same_outcomes(const weir_outcome *a, const weir_outcome *b)
            x->reset_after_ns == y->reset_after_ns && x->retry_after_ns == y->retry_after_ns &&
            x->delay_ns == y->delay_ns && a->reason == b->reason && a->error == b->error && a->shadow == b->shadow &&
            a->key_cut == b->key_cut && a->cost == b->cost && a->quota == b->quota &&
-           a->effective_limit == b->effective_limit && a->window_ns == b->window_ns && strcmp(a->rule, b->rule) == 0 &&
+           a->effective_limit == b->effective_limit && a->window_ns == b->window_ns && a->unit == b->unit &&
+           a->capacity == b->capacity && a->policy_window_ns == b->policy_window_ns &&
+           a->effective_window_ns == b->effective_window_ns && strcmp(a->rule, b->rule) == 0 &&
            strcmp(a->key, b->key) == 0;
 }
 

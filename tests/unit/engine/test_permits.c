@@ -230,17 +230,20 @@ TEST(headers_have_the_number_of_permits)
     weir_result result = test_check(w, "GET /slow ip=192.0.2.1", 0);
     struct seen seen = {""};
     weir_result_headers(&result, NULL, see, &seen);
-    CHECK_EQ(strcmp(seen.text, "X-RateLimit-Limit: 2\nX-RateLimit-Remaining: 1\nRateLimit-Policy: \"slow\";q=2\n"
-                               "RateLimit: \"slow\";r=1\n"),
+    CHECK_EQ(strcmp(seen.text, "X-RateLimit-Limit: 2\nX-RateLimit-Remaining: 1\nRateLimit-Policy: "
+                               "\"slow\";q=2;qu=\"concurrent-requests\"\nRateLimit: \"slow\";r=1\n"),
              0);
     test_check(w, "GET /slow ip=192.0.2.1", 0);
     result = test_check(w, "GET /slow ip=192.0.2.1", 0);
     seen = (struct seen){""};
     weir_result_headers(&result, NULL, see, &seen);
-    CHECK_EQ(strcmp(seen.text, "X-RateLimit-Limit: 2\nX-RateLimit-Remaining: 0\nX-RateLimit-Retry-After: 1\n"
-                               "RateLimit-Policy: \"slow\";q=2\nRateLimit: \"slow\";r=0;t=1\nRetry-After: 1\n"
-                               "Cache-Control: no-store\n"),
-             0);
+    CHECK_EQ(
+        strcmp(
+            seen.text,
+            "X-RateLimit-Limit: 2\nX-RateLimit-Remaining: 0\nX-RateLimit-Retry-After: 1\n"
+            "RateLimit-Policy: \"slow\";q=2;qu=\"concurrent-requests\"\nRateLimit: \"slow\";r=0;t=1\nRetry-After: 1\n"
+            "Cache-Control: no-store\n"),
+        0);
     weir_close(w);
 }
 

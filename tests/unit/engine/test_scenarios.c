@@ -302,13 +302,13 @@ TEST(which_rule_is_reported)
                           "  - { name: short, key: a, limit: 1, window: 1s, algorithm: fixed_window }\n"
                           "  - { name: long, key: a, limit: 1, window: 1h, algorithm: fixed_window }\n"
                           "  - { name: mild, match: { path: /p }, key: a, limit: 1, window: 2s, algorithm: "
-                          "fixed_window, priority: 5, response: "
+                          "fixed_window, report_priority: 5, response: "
                           "{ status: 503, message: 'later', headers: [retry-after] } }\n");
     CHECK(test_passes(w, "GET /p", 0));
     weir_result a = test_check(w, "GET /x", 0.5);
     CHECK(strcmp(a.decided_by.rule, "long") == 0); /* the longest wait */
     a = test_check(w, "GET /p", 0.5);
-    CHECK(strcmp(a.decided_by.rule, "mild") == 0); /* by priority */
+    CHECK(strcmp(a.decided_by.rule, "mild") == 0); /* by report_priority */
     CHECK_EQ(a.status, 503);
     CHECK_EQ(a.headers, WEIR_HEADERS_RETRY_AFTER);
     CHECK(a.decided_by.decision.retry_after_ns < 2 * WEIR_SECOND);
@@ -319,12 +319,12 @@ TEST(which_rule_is_reported)
  * retry_after. */
 TEST(retry_after_covers_all_denying_rules)
 {
-    weir *w =
-        test_engine("rules:\n"
-                    "  - { name: long, key: a, limit: 1, window: 1h, algorithm: sliding_window_log }\n"
-                    "  - { name: loud, key: a, limit: 1, window: 2s, algorithm: sliding_window_log, priority: 5 }\n"
-                    "  - { name: tried, key: a, limit: 1, window: 1d, shadow: true }\n"
-                    "  - { name: none, match: { path: /none }, limit: 0 }\n");
+    weir *w = test_engine(
+        "rules:\n"
+        "  - { name: long, key: a, limit: 1, window: 1h, algorithm: sliding_window_log }\n"
+        "  - { name: loud, key: a, limit: 1, window: 2s, algorithm: sliding_window_log, report_priority: 5 }\n"
+        "  - { name: tried, key: a, limit: 1, window: 1d, shadow: true }\n"
+        "  - { name: none, match: { path: /none }, limit: 0 }\n");
     CHECK(test_passes(w, "GET /p", 0));
     weir_result a = test_check(w, "GET /p", 1);
     CHECK(strcmp(a.decided_by.rule, "loud") == 0);

@@ -143,7 +143,7 @@ TEST(load_page_of_a_dead_agent_sheds_nothing)
 /* Without any priority in the set, no class is shed before another. */
 TEST(rules_without_priorities_shed_nothing)
 {
-    weir *engine = overloaded_engine("rules:\n  - { name: a, limit: 5, window: 1m, priority: 7 }\n");
+    weir *engine = overloaded_engine("rules:\n  - { name: a, limit: 5, window: 1m, report_priority: 7 }\n");
     shed_is(engine, 0, 1000, 1000, 1000);
     CHECK_EQ(test_passing(engine, "GET /", 0, 10), 5);
     weir_close(engine);

@@ -42,7 +42,7 @@ static const struct {
     {"rules: [{ name: a, limit: unlimited, priority: high, warn_at: 80% }]\n",
      "1:63: warn_at has no effect: the rule counts nothing"},
     {"rules: [{ name: a, limit: unlimited, priority: high }]\n", ""},
-    {"rules: [{ name: a, limit: unlimited, priority: 5 }]\n", "1:27: unlimited: the rule limits nothing"},
+    {"rules: [{ name: a, limit: unlimited, report_priority: 5 }]\n", "1:27: unlimited: the rule limits nothing"},
     {"rules: [{ name: a, limit: 5, window: 1s, algorithm: fixed_window, reserve: 10% },\n"
      "        { name: b, limit: 5, window: 1h, priority: critical, shadow: true }]\n",
      "2:52: priority has no effect in a shadow rule\n"
@@ -385,12 +385,17 @@ static const struct {
      "  - { name: all, key: '${client_ip}', limit: 50, window: 1s }\n"
      "  - { name: api, key: '${path}', limit: 5, window: 1s, match: { path: /api/* }, response: { headers: draft } }\n",
      "3:5: \"api\" sends the headers draft, but \"all\" (f0:2), for the same requests, x-ratelimit and draft: a client "
-     "gets those of the rule that has less left; give both the same response"},
+     "gets those of the rule with the smaller share left; give both the same response"},
     {"rules:\n"
      "  - { name: api, key: '${path}', limit: 5, window: 1s, match: { path: /api/* }, response: { reset: delta } }\n"
      "  - { name: all, key: '${client_ip}', limit: 50, window: 1s }\n",
      "3:5: \"all\" sends the headers x-ratelimit and draft, but \"api\" (f0:2), for the same requests, x-ratelimit "
      "with"},
+    {"response: { report: all }\nrules:\n"
+     "  - { name: all, key: '${client_ip}', limit: 50, window: 1s, response: { report: { rule: all } } }\n"
+     "  - { name: api, key: '${path}', limit: 5, window: 1s, match: { path: /api/* }, response: { headers: draft, "
+     "report: { rule: all, list: all } } }\n",
+     ""},
     /* One that sends none, other requests, a denial's header alone, a reset that is not sent, a shadow rule. */
     {"rules:\n"
      "  - { name: all, key: '${client_ip}', limit: 50, window: 1s, response: { headers: [] } }\n"

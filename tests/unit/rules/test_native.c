@@ -63,7 +63,7 @@ TEST(defaults)
     CHECK_EQ(rule->consistency, WEIR__LOCAL);
     CHECK(!rule->consistency_given);
     CHECK_EQ(rule->on_failure, WEIR__FAIL_LOCAL);
-    CHECK_EQ(rule->priority, 0);
+    CHECK_EQ(rule->report_priority, 0);
     CHECK_EQ(rule->response.status, 429);
     CHECK_EQ(rule->response.headers, 7);
     CHECK_EQ(rule->response.body, WEIR_BODY_AUTO);
@@ -172,7 +172,7 @@ TEST(overload)
         return;
     CHECK(set->load_aware);
     CHECK(rule->overload.has_class && rule->overload.class == WEIR_LOW);
-    CHECK_EQ(rule->priority, 0);
+    CHECK_EQ(rule->report_priority, 0);
     CHECK_EQ(rule->overload.up_to, 250);
     CHECK_EQ(rule->overload.below, 70);
     CHECK_EQ(rule->overload.min, 10);
@@ -226,7 +226,7 @@ TEST(policy_and_response)
     const struct weir__rule *rule = one(
         LIMITED "    on_missing_key: share\n    on_limit: queue\n    consistency: strict\n"
                 "    queue: { max: 1000, max_bytes: 64MiB, max_age: 1h }\n"
-                "    on_store_failure: closed\n    priority: -5\n    key: u:${user_id}\n"
+                "    on_store_failure: closed\n    report_priority: -5\n    key: u:${user_id}\n"
                 "    response: { status: 503, headers: [draft], reset: delta, body: { text: Sorry }, message: No }\n"
                 "    allow: { networks: 192.0.2.0/24, keys: ['u:1', 'u:7*'] }\n    block: { keys: 'u:666' }\n",
         &set);
@@ -240,7 +240,7 @@ TEST(policy_and_response)
     CHECK_EQ(rule->consistency, WEIR__STRICT);
     CHECK(rule->consistency_given);
     CHECK_EQ(rule->on_failure, WEIR__FAIL_CLOSED);
-    CHECK_EQ(rule->priority, -5);
+    CHECK_EQ(rule->report_priority, -5);
     TEXT_IS(rule->key.source, "u:${user_id}");
     CHECK_EQ(rule->response.status, 503);
     CHECK_EQ(rule->response.headers, WEIR_HEADERS_DRAFT | WEIR_HEADERS_RESET_DELTA);
