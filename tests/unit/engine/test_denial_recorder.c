@@ -242,7 +242,7 @@ TEST(descriptors_are_recorded)
 }
 
 /* Limits that the requests bring have no rule: each key has an entry of its own. */
-TEST(denials_by_limits_of_requests_are_recorded_by_key)
+TEST(limits_of_requests_are_recorded_by_key)
 {
     static const char *const users[] = {"alice", "bob"};
     weir *engine = opened_with_descriptors();
