@@ -1,4 +1,5 @@
-/* Sidecar files of rows (.hot, .history, .load, .denials): a header that begins with weir__row_header, then rows of one size. */
+/* Sidecar files of rows (.hot, .history, .load, .denials): a header that begins with weir__row_header, then rows of one
+ * size. */
 #ifndef WEIR_TABLE_ROW_FILE_H
 #define WEIR_TABLE_ROW_FILE_H
 
