@@ -296,31 +296,39 @@ const struct weir__networks *weir__networks_make(struct weir__arena *arena, cons
     return set;
 }
 
-bool weir__networks_contain(const struct weir__networks *networks, const struct weir__address *address)
+/* The last range that begins at or before `number`; NULL: there is none. */
+static inline const struct range *range_before(const struct weir__networks *networks, weir__address_number number)
 {
-    weir__address_number number = number_of(address);
     const weir__address_number *first = networks->firsts;
     size_t rest = networks->count;
 
     if (rest == 0 || number < first[0])
-        return false;
-    /* The last range that begins at or before the address is among `rest` from `first`; no branch to mispredict. */
+        return NULL;
+    /* It is among `rest` from `first`; no branch to mispredict. */
     while (rest > 1) {
         size_t half = rest / 2;
         first = first[half] <= number ? first + half : first;
         rest -= half;
     }
-    return number <= networks->ranges[first - networks->firsts].last;
+    return &networks->ranges[first - networks->firsts];
 }
 
-bool weir__networks_within(const struct weir__networks *inner, const struct weir__networks *outer)
+bool weir__networks_contain(const struct weir__networks *networks, const struct weir__address *address)
 {
-    size_t at = 0;
+    weir__address_number number = number_of(address);
+    const struct range *range = range_before(networks, number);
+
+    return range && number <= range->last;
+}
+
+bool weir__networks_within(const struct weir__networks *inner, const struct weir__networks *outer, uint64_t *lookups)
+{
     for (size_t i = 0; i < inner->count; i++) {
-        while (at < outer->count && outer->ranges[at].last < inner->ranges[i].first)
-            at++; /* both are sorted, and ranges that touch are one */
-        if (at == outer->count || outer->ranges[at].first > inner->ranges[i].first ||
-            outer->ranges[at].last < inner->ranges[i].last)
+        if (*lookups == 0)
+            return false;
+        --*lookups;
+        const struct range *range = range_before(outer, inner->ranges[i].first);
+        if (!range || range->last < inner->ranges[i].last) /* ranges that touch are one */
             return false;
     }
     return true;

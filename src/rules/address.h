@@ -56,8 +56,11 @@ struct weir__networks;
 const struct weir__networks *weir__networks_make(struct weir__arena *arena, const struct weir__network *networks,
                                                  size_t count);
 bool weir__networks_contain(const struct weir__networks *networks, const struct weir__address *address);
-/* True if every address of `inner` is in `outer`. */
-bool weir__networks_within(const struct weir__networks *inner, const struct weir__networks *outer);
+/*
+ * True if every address of `inner` is in `outer`. A lookup for each range of `inner`; false after *lookups, which are
+ * counted down.
+ */
+bool weir__networks_within(const struct weir__networks *inner, const struct weir__networks *outer, uint64_t *lookups);
 
 /*
  * The client's address behind `peer`. If `peer` is not trusted, it is the client and its headers are ignored. Otherwise

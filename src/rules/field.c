@@ -376,7 +376,9 @@ bool weir__field_read(const struct weir__field *field, const struct weir__node *
                                     field->max, word);
         return put_number(field, at, word);
     case WEIR__FIELD_SIZE:
-        return weir__field_size(node, what, field->min, at);
+        return weir__field_size(node, what, field->min, at) &&
+               (!field->max || *(int64_t *)at <= field->max ||
+                weir__node_error(node, "%s must be at most %" PRId64 "MiB", what, field->max >> 20));
     case WEIR__FIELD_AGE:
         return weir__field_window(node, what, &window) &&
                put_number(field, at, window.ns < 1000000 ? 1 : window.ns / 1000000);

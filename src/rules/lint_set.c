@@ -13,6 +13,24 @@
 #include <stdlib.h>
 
 #define PEERS_MAX 16 /* rules that a rule is compared with for one warning, so that the time is linear */
+/*
+ * Steps that rules are compared with each other in, for one kind of warning; after them there are no further ones of
+ * the kind. Every process that loads the rules takes the time, and who publishes them chooses the lengths of lists.
+ */
+#define STEPS_MAX 4000000
+
+struct lint {
+    const weir_rules *set;
+    struct weir__diagnostics *report;
+    uint64_t left; /* of STEPS_MAX */
+};
+
+/* False: too few are left, and nothing is to be compared any more. */
+static bool spend(struct lint *lint, size_t steps)
+{
+    lint->left = steps < lint->left ? lint->left - steps : 0;
+    return lint->left > 0;
+}
 
 static bool is_bucket(const weir_limit *limit)
 {
@@ -40,6 +58,13 @@ static bool is_plain(const struct weir__rule *rule)
 
 #define PAIRS_MAX 4096 /* pairs of index entries that are compared */
 
+/* Spends what it takes to match two texts: globs try each piece of one at each place of the other. */
+static bool spend_match(struct lint *lint, const struct weir__pattern *a, weir_text text)
+{
+    size_t bytes = a->kind == WEIR__PATTERN_GLOB ? a->text.len * text.len : text.len;
+    return spend(lint, 1 + bytes / 64);
+}
+
 /* True if `a` is a prefix with any text behind it, whose length is then *len. */
 static bool is_prefix(const struct weir__pattern *a, size_t *len)
 {
@@ -52,12 +77,13 @@ static bool is_prefix(const struct weir__pattern *a, size_t *len)
 }
 
 /* True if `a` surely matches every text that `b` matches. NULL matches any. */
-static bool pattern_covers(const struct weir__pattern *a, const struct weir__pattern *b)
+static bool pattern_covers(struct lint *lint, const struct weir__pattern *a, const struct weir__pattern *b)
 {
     size_t len;
     if (!a)
         return true;
-    if (!b || a->nocase != b->nocase || a->kind == WEIR__PATTERN_REGEX || b->kind == WEIR__PATTERN_REGEX)
+    if (!spend_match(lint, a, b ? b->text : a->text) || !b || a->nocase != b->nocase ||
+        a->kind == WEIR__PATTERN_REGEX || b->kind == WEIR__PATTERN_REGEX)
         return false;
     if (a->kind == b->kind && weir__text_equal(a->text, b->text))
         return true;
@@ -67,18 +93,19 @@ static bool pattern_covers(const struct weir__pattern *a, const struct weir__pat
            memcmp(a->text.data, b->text.data, len) == 0;
 }
 
-static bool same_condition(const struct weir__condition *a, const struct weir__condition *b)
+static bool same_condition(struct lint *lint, const struct weir__condition *a, const struct weir__condition *b)
 {
-    bool same = a->attribute == b->attribute && a->negate == b->negate && a->absent == b->absent &&
+    bool same = spend(lint, 1) && a->attribute == b->attribute && a->negate == b->negate && a->absent == b->absent &&
                 a->pattern_count == b->pattern_count;
     for (size_t i = 0; same && i < a->pattern_count; i++)
-        same = a->patterns[i].kind == b->patterns[i].kind && a->patterns[i].nocase == b->patterns[i].nocase &&
+        same = spend(lint, 1 + a->patterns[i].text.len / 64) && a->patterns[i].kind == b->patterns[i].kind &&
+               a->patterns[i].nocase == b->patterns[i].nocase &&
                weir__text_equal(a->patterns[i].text, b->patterns[i].text);
     return same;
 }
 
 /* True for `path: { not: … }` with exact paths of which `match` has none. */
-static bool is_elsewhere(const struct weir__condition *condition, const struct weir__match *match)
+static bool is_elsewhere(struct lint *lint, const struct weir__condition *condition, const struct weir__match *match)
 {
     if (condition->attribute != WEIR__AT_PATH || !condition->negate)
         return false;
@@ -89,7 +116,7 @@ static bool is_elsewhere(const struct weir__condition *condition, const struct w
             return false;
         for (size_t k = 0; k < match->entry_count; k++) {
             const struct weir__pattern *path = match->entries[k].path;
-            if (!path || weir__pattern_match(path, sent->text, false, NULL) ||
+            if (!path || !spend_match(lint, path, sent->text) || weir__pattern_match(path, sent->text, false, NULL) ||
                 weir__pattern_match(path, normal, false, NULL))
                 return false;
         }
@@ -98,27 +125,28 @@ static bool is_elsewhere(const struct weir__condition *condition, const struct w
 }
 
 /* True if every request that matches `b` surely matches `a`. */
-static bool match_covers(const struct weir__match *a, const struct weir__match *b)
+static bool match_covers(struct lint *lint, const struct weir__match *a, const struct weir__match *b)
 {
     if (a->written == b->written)
         return true;
-    if (b->methods & ~a->methods || a->form != b->form || a->entry_count * b->entry_count > PAIRS_MAX)
+    if (!spend(lint, 1) || b->methods & ~a->methods || a->form != b->form ||
+        a->entry_count * b->entry_count > PAIRS_MAX)
         return false;
-    if (a->networks &&
-        (a->networks_negate || b->networks_negate || !b->networks || !weir__networks_within(b->networks, a->networks)))
+    if (a->networks && (a->networks_negate || b->networks_negate || !b->networks ||
+                        !weir__networks_within(b->networks, a->networks, &lint->left)))
         return false;
     for (size_t i = 0; i < a->condition_count; i++) {
-        bool implied = is_elsewhere(&a->conditions[i], b);
+        bool implied = is_elsewhere(lint, &a->conditions[i], b);
         for (size_t k = 0; !implied && k < b->condition_count; k++)
-            implied = same_condition(&a->conditions[i], &b->conditions[k]);
+            implied = same_condition(lint, &a->conditions[i], &b->conditions[k]);
         if (!implied)
             return false;
     }
     for (size_t k = 0; k < b->entry_count; k++) {
         bool covered = false;
         for (size_t i = 0; !covered && i < a->entry_count; i++)
-            covered = pattern_covers(a->entries[i].host, b->entries[k].host) &&
-                      pattern_covers(a->entries[i].path, b->entries[k].path);
+            covered = pattern_covers(lint, a->entries[i].host, b->entries[k].host) &&
+                      pattern_covers(lint, a->entries[i].path, b->entries[k].path);
         if (!covered)
             return false;
     }
@@ -180,9 +208,9 @@ static bool same_quota(const struct weir__quota *a, const struct weir__quota *b)
             a->limit.cap == b->limit.cap && a->limit.max_delay_us == b->limit.max_delay_us);
 }
 
-static bool same_limits(const struct weir__rule *a, const struct weir__rule *b)
+static bool same_limits(struct lint *lint, const struct weir__rule *a, const struct weir__rule *b)
 {
-    if (a->quota_count != b->quota_count || a->tier != b->tier)
+    if (a->quota_count != b->quota_count || a->tier != b->tier || !spend(lint, a->quota_count))
         return false;
     for (size_t i = 0; i < a->quota_count; i++)
         if (!same_quota(&a->quotas[i], &b->quotas[i]))
@@ -269,10 +297,10 @@ static bool never_bites_tier(const struct weir__rule *wide, const struct weir__r
     return w->kind == WEIR__LIMITED && never_bites(&w->limit, &n->limit, same);
 }
 
-static bool never_denies(const struct weir__rule *wide, const struct weir__rule *narrow, bool same)
+static bool never_denies(struct lint *lint, const struct weir__rule *wide, const struct weir__rule *narrow, bool same)
 {
-    if (wide->shadow || narrow->shadow || !is_plain(wide) || !is_plain(narrow) || !counted(wide) ||
-        (wide->tier >= 0 && narrow->tier >= 0 && wide->tier != narrow->tier))
+    if (!spend(lint, wide->quota_count + narrow->quota_count) || wide->shadow || narrow->shadow || !is_plain(wide) ||
+        !is_plain(narrow) || !counted(wide) || (wide->tier >= 0 && narrow->tier >= 0 && wide->tier != narrow->tier))
         return false;
     bool never = never_bites_tier(wide, narrow, (weir_text){"", 0}, same);
     for (size_t i = 0; never && i < wide->quota_count; i++)
@@ -282,34 +310,35 @@ static bool never_denies(const struct weir__rule *wide, const struct weir__rule 
     return never;
 }
 
-static bool warn_if_idle(struct weir__diagnostics *report, struct peer *one, const struct weir__rule *narrow)
+static bool warn_if_idle(struct lint *lint, struct peer *one, const struct weir__rule *narrow)
 {
     char where[256];
     const struct weir__rule *wide = one->rule;
     bool same = wide->match->written == narrow->match->written;
-    if (one->warned || !never_denies(wide, narrow, same) || !match_covers(narrow->match, wide->match))
+    if (one->warned || !never_denies(lint, wide, narrow, same) || !match_covers(lint, narrow->match, wide->match))
         return false;
     one->warned = true;
-    weir__report_warning(report, wide->place, "\"%.*s\" never denies: \"%.*s\" (%s) is stricter for the same key%s",
-                         (int)wide->name.len, wide->name.data, (int)narrow->name.len, narrow->name.data,
-                         weir__place_text(report, narrow->place, where, sizeof where),
+    weir__report_warning(lint->report, wide->place,
+                         "\"%.*s\" never denies: \"%.*s\" (%s) is stricter for the same key%s", (int)wide->name.len,
+                         wide->name.data, (int)narrow->name.len, narrow->name.data,
+                         weir__place_text(lint->report, narrow->place, where, sizeof where),
                          same ? "" : " and also counts all of its requests; remove it, or lower its limit");
     return true;
 }
 
 /* Compares two rules; at most one warning about a pair. */
-static bool compare(struct weir__diagnostics *report, struct peer *one, struct peer *other)
+static bool compare(struct lint *lint, struct peer *one, struct peer *other)
 {
     char where[256];
     const struct weir__rule *earlier = one->rule, *later = other->rule;
     if (earlier->match->written == later->match->written && is_plain(earlier) && is_plain(later) &&
-        same_limits(earlier, later)) {
-        weir__report_warning(report, later->place, "\"%.*s\" is a duplicate of \"%.*s\" (%s)", (int)later->name.len,
-                             later->name.data, (int)earlier->name.len, earlier->name.data,
-                             weir__place_text(report, earlier->place, where, sizeof where));
+        same_limits(lint, earlier, later)) {
+        weir__report_warning(lint->report, later->place, "\"%.*s\" is a duplicate of \"%.*s\" (%s)",
+                             (int)later->name.len, later->name.data, (int)earlier->name.len, earlier->name.data,
+                             weir__place_text(lint->report, earlier->place, where, sizeof where));
         return true;
     }
-    return warn_if_idle(report, other, earlier) || warn_if_idle(report, one, later);
+    return warn_if_idle(lint, other, earlier) || warn_if_idle(lint, one, later);
 }
 
 /* The peer before this one in a tree, of which this becomes the latest. NULL: there is none. */
@@ -324,11 +353,12 @@ static struct peer *latest_before(struct peer *peer, void **tree, int (*order)(c
 }
 
 /* Without memory there are no warnings; the rules are valid all the same. */
-static void warn_of_redundant(const weir_rules *set, struct weir__diagnostics *report)
+static void warn_of_redundant(struct lint *lint)
 {
+    const weir_rules *set = lint->set;
     struct peer *peers = calloc(set->count + 1, sizeof *peers);
     void *purposes = NULL, *counters = NULL; /* the latest rule of each */
-    for (size_t i = 0; peers && i < set->count; i++) {
+    for (size_t i = 0; peers && i < set->count && lint->left; i++) {
         struct peer *own = &peers[i];
         own->rule = set->rules[i];
         if (!own->rule->match)
@@ -338,10 +368,10 @@ static void warn_of_redundant(const weir_rules *set, struct weir__diagnostics *r
         bool found = false; /* one warning is enough */
         struct peer *peer = own->previous_same;
         for (int n = 0; peer && n < PEERS_MAX && !found; n++, peer = peer->previous_same)
-            found = compare(report, peer, own);
+            found = compare(lint, peer, own);
         peer = own->previous;
         for (int n = 0; peer && n < PEERS_MAX && !found; n++, peer = peer->previous)
-            found = peer->rule->match->written != own->rule->match->written && compare(report, peer, own);
+            found = peer->rule->match->written != own->rule->match->written && compare(lint, peer, own);
     }
     weir__tree_free(purposes);
     weir__tree_free(counters);
@@ -370,35 +400,39 @@ static bool denies_all(const weir_rules *set, const struct weir__rule *rule)
 }
 
 /* The list at the top that decides all requests of the networks that the rule matches, or NULL. */
-static const char *decided_before(const weir_rules *set, const struct weir__match *match)
+static const char *decided_before(struct lint *lint, const struct weir__match *match)
 {
+    const weir_rules *set = lint->set;
     if (!match->networks || match->networks_negate)
         return NULL;
-    if (set->block.networks && weir__networks_within(match->networks, set->block.networks))
+    if (set->block.networks && weir__networks_within(match->networks, set->block.networks, &lint->left))
         return "block";
-    return set->allow.networks && weir__networks_within(match->networks, set->allow.networks) ? "allow" : NULL;
+    return set->allow.networks && weir__networks_within(match->networks, set->allow.networks, &lint->left) ? "allow"
+                                                                                                           : NULL;
 }
 
-static void warn_of_unreachable(const weir_rules *set, struct weir__diagnostics *report)
+static void warn_of_unreachable(struct lint *lint)
 {
+    const weir_rules *set = lint->set;
+    struct weir__diagnostics *report = lint->report;
     const struct weir__rule *bans[PEERS_MAX];
     size_t ban_count = 0;
     char where[256];
     for (size_t i = 0; i < set->count && ban_count < PEERS_MAX; i++)
         if (denies_all(set, set->rules[i]))
             bans[ban_count++] = set->rules[i];
-    for (size_t i = 0; i < set->count; i++) {
+    for (size_t i = 0; i < set->count && lint->left; i++) {
         const struct weir__rule *rule = set->rules[i];
         if (!rule->match || rule->shadow || !counted(rule))
             continue;
-        const char *list = decided_before(set, rule->match);
+        const char *list = decided_before(lint, rule->match);
         if (list)
             weir__report_warning(report, rule->place,
                                  "\"%.*s\" has no effect: its networks are in %s at the top, which decides before any "
                                  "rule; remove the rule, or take them from there",
                                  (int)rule->name.len, rule->name.data, list);
         for (size_t k = 0; !list && k < ban_count; k++) {
-            if (!match_covers(bans[k]->match, rule->match))
+            if (!match_covers(lint, bans[k]->match, rule->match))
                 continue;
             weir__report_warning(
                 report, rule->place,
@@ -437,20 +471,22 @@ static bool reports_same(const struct weir__rule *a, const struct weir__rule *b)
 }
 
 /* Rules that send none leave the headers to others: that is no contradiction. */
-static void warn_of_headers(const weir_rules *set, struct weir__diagnostics *report)
+static void warn_of_headers(struct lint *lint)
 {
+    const weir_rules *set = lint->set;
+    struct weir__diagnostics *report = lint->report;
     const struct weir__rule *seen[STYLES][PEERS_MAX];
     size_t seen_count[STYLES] = {0};
     char where[256];
-    for (size_t i = 0; i < set->count; i++) {
+    for (size_t i = 0; i < set->count && lint->left; i++) {
         const struct weir__rule *rule = set->rules[i], *other = NULL;
         unsigned style = style_of(rule);
         if (!rule->match || rule->shadow || !counted(rule) || !(style & FAMILIES))
             continue;
         for (unsigned k = 0; k < STYLES; k++)
             for (size_t n = 0; k != style && !other && n < seen_count[k] && n < PEERS_MAX; n++)
-                if (!reports_same(seen[k][n], rule) &&
-                    (match_covers(seen[k][n]->match, rule->match) || match_covers(rule->match, seen[k][n]->match)))
+                if (!reports_same(seen[k][n], rule) && (match_covers(lint, seen[k][n]->match, rule->match) ||
+                                                        match_covers(lint, rule->match, seen[k][n]->match)))
                     other = seen[k][n];
         seen[style][seen_count[style]++ % PEERS_MAX] = rule;
         if (other)
@@ -583,13 +619,15 @@ static void warn_of_reserves(const weir_rules *set, struct weir__diagnostics *re
 
 void weir__rules_lint(const weir_rules *set, struct weir__diagnostics *report)
 {
+    static void (*const comparing[])(struct lint * lint) = {warn_of_unreachable, warn_of_headers, warn_of_redundant};
+    if (!report->diagnose)
+        return;
     if (set->load_aware)
         warn_of_reserves(set, report);
     if (report->host) {
         warn_of_unset(set, report);
         warn_of_memory(set, report);
     }
-    warn_of_unreachable(set, report);
-    warn_of_headers(set, report);
-    warn_of_redundant(set, report);
+    for (size_t i = 0; i < WEIR__COUNT(comparing); i++)
+        comparing[i](&(struct lint){.set = set, .report = report, .left = STEPS_MAX});
 }

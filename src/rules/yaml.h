@@ -112,7 +112,7 @@ enum weir__field_type {
     WEIR__FIELD_INT,     /* an integer from `min` to `max` */
     WEIR__FIELD_CHOICE,  /* an integer or enum: `min` and the index of the choice */
     WEIR__FIELD_PERCENT, /* an integer from `min` to `max` per cent; max 0: any percentage */
-    WEIR__FIELD_SIZE,    /* int64_t: bytes, at least `min` */
+    WEIR__FIELD_SIZE,    /* int64_t: bytes, at least `min`; `max` of 0: no maximum */
     WEIR__FIELD_AGE,     /* int64_t: a window in milliseconds, rounded down but at least 1 */
     WEIR__FIELD_MAP,     /* a map of `fields` in the same struct */
     WEIR__FIELD_READ     /* as `read` has it */

@@ -299,7 +299,7 @@ static bool is_within(const char *inner, const char *other_inner, const char *ou
     struct weir__arena arena = {.bytes_max = 1 << 20};
     struct weir__network in[] = {network(inner), network(other_inner)}, out[] = {network(outer), network(other_outer)};
     const struct weir__networks *a = weir__networks_make(&arena, in, 2), *b = weir__networks_make(&arena, out, 2);
-    bool within = a && b && weir__networks_within(a, b);
+    bool within = a && b && weir__networks_within(a, b, &(uint64_t){2});
     weir__arena_free(&arena);
     return within;
 }
@@ -317,7 +317,11 @@ TEST(networks_within_others)
     struct weir__network one = network("10.0.0.1");
     const struct weir__networks *none = weir__networks_make(&arena, NULL, 0),
                                 *some = weir__networks_make(&arena, &one, 1);
-    CHECK(none && some && weir__networks_within(none, some) && !weir__networks_within(some, none));
+    uint64_t lookups = 2;
+    CHECK(none && some && weir__networks_within(none, some, &lookups) && lookups == 2);
+    CHECK(!weir__networks_within(some, none, &lookups) && lookups == 1);
+    CHECK(weir__networks_within(some, some, &lookups) && lookups == 0);
+    CHECK(!weir__networks_within(some, some, &lookups) && lookups == 0);
     weir__arena_free(&arena);
 }
 

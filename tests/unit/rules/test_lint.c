@@ -4,7 +4,10 @@
  */
 #include "../../../src/rules/lint_set.c" // NOLINT(bugprone-suspicious-include)
 
+#include "base/buffer.h"
 #include "compiled.h"
+
+#include <time.h>
 
 /* A rule; the text that follows it is its fifth line. */
 #define RULE                                                                                                           \
@@ -507,6 +510,89 @@ TEST(hosts_are_taken_into_account)
 {
     for (size_t i = 0; i < sizeof on_host / sizeof *on_host; i++)
         check_warnings(on_host[i].yaml, &on_host[i].host, on_host[i].expected);
+}
+
+/* ---- Hostile sets ---- */
+
+/* Adds `count` paths, "/<name>0, /<name>1, …", or from the last to the first. */
+static void add_paths(struct weir__buffer *yaml, const char *name, size_t count, bool backwards)
+{
+    for (size_t i = 0; i < count; i++)
+        weir__buffer_printf(yaml, "%s/%s%zu", i ? ", " : "", name, backwards ? count - 1 - i : i);
+}
+
+/* A ban outside of many paths, and rules with many others: each path is compared with each. */
+static void add_many_paths(struct weir__buffer *yaml)
+{
+    weir__buffer_printf(yaml, "rules:\n  - { name: ban, limit: 0, match: { path: { not: [");
+    add_paths(yaml, "banned", 100000, false);
+    weir__buffer_printf(yaml, "] } } }\n");
+    for (int i = 0; i < 10; i++) {
+        weir__buffer_printf(yaml, "  - { name: r%d, limit: 5, window: 1s, key: k%d, match: { path: [", i, i);
+        add_paths(yaml, "a", 4096, false);
+        weir__buffer_printf(yaml, "] } }\n");
+    }
+}
+
+/* A long block list, and many rules for a network behind all of it. */
+static void add_many_networks(struct weir__buffer *yaml)
+{
+    weir__buffer_printf(yaml, "block: { networks: [192.0.2.1");
+    for (unsigned i = 0; i < 500000; i++)
+        weir__buffer_printf(yaml, ", 10.%u.%u.%u", i >> 15, i >> 7 & 255, 2 * i & 255);
+    weir__buffer_printf(yaml, "] }\nrules:\n");
+    for (int i = 0; i < 20000; i++)
+        weir__buffer_printf(yaml, "  - { name: r%d, limit: 5, window: 1s, key: k%d, match: { network: 192.0.2.3 } }\n",
+                            i, i);
+}
+
+/* Rules with different headers for the same paths except for the last. */
+static void add_many_headers(struct weir__buffer *yaml)
+{
+    static const char *const styles[] = {"headers: draft", "headers: x-ratelimit", "headers: x-ratelimit, reset: delta",
+                                         "headers: [x-ratelimit, draft]"};
+    weir__buffer_printf(yaml, "rules:\n");
+    for (size_t i = 0; i < 4000; i++) {
+        weir__buffer_printf(yaml,
+                            "  - { name: r%zu, limit: 5, window: 1s, key: k%zu, response: { %s }, match: { path: [", i,
+                            i, styles[i % WEIR__COUNT(styles)]);
+        add_paths(yaml, "a", 63, i % 2);
+        weir__buffer_printf(yaml, ", /own%zu] } }\n", i);
+    }
+}
+
+static double cpu_seconds(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
+}
+
+/* Rules are compared in bounded time, which a hostile publisher, or a large set, would otherwise use up. */
+TEST(hostile_sets_are_compared_in_bounded_time)
+{
+    static void (*const hostile[])(struct weir__buffer * yaml) = {add_many_paths, add_many_networks, add_many_headers};
+    for (size_t i = 0; i < WEIR__COUNT(hostile); i++) {
+        static struct diags diags;
+        struct weir__buffer yaml = {0};
+        weir_rules *set = NULL;
+        hostile[i](&yaml);
+        CHECK(!yaml.failed);
+        diags_begin(&diags, yaml.data, yaml.len);
+        diags.report.diagnose = NULL;
+        CHECK_EQ(weir__rules_compile(&diags.report, &test_around, &set), 0);
+        CHECK_EQ(diags.report.warnings, 0); /* nobody would read them */
+        diags.report.diagnose = diags_collect;
+        double begin = cpu_seconds();
+        if (set)
+            weir__rules_lint(set, &diags.report);
+        double took = cpu_seconds() - begin;
+        printf("  %.2f s\n", took);
+        CHECK(took < 2); /* a tenth, but sanitizers and emulation are slow */
+        diags_end(&diags);
+        weir_rules_free(set);
+        weir__buffer_free(&yaml);
+    }
 }
 
 /* The example in the documentation causes no warning. */
