@@ -9,6 +9,7 @@
 #include "ngx_weir.h"
 #include "engine/denial_recorder.h"
 #include "ngx_weir_store.h"
+#include "table/denial_ring.h"
 
 /* ---- Directives ---- */
 
@@ -44,16 +45,17 @@ char *ngx_weir_segment(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     return NGX_CONF_OK;
 }
 
-/* `SIZE [hash]` */
+/* `SIZE [hash]`; the size is from `least` to `most`. */
 static char *ngx_weir_size_or_hash(ngx_conf_t *cf, ngx_command_t *cmd, ngx_weir_engine_t *engine, off_t least,
-                                   off_t *size, const char *use)
+                                   off_t most, off_t *size, const char *use)
 {
     ngx_str_t *value = cf->args->elts;
     bool hash = cf->args->nelts == 3;
     *size = ngx_parse_offset(&value[1]);
     engine->hash_keys |= hash;
-    if (*size < least || (hash && ngx_strcmp(value[2].data, "hash") != 0))
-        return ngx_weir_invalid(cf, cmd, "parameter", &value[*size < least ? 1 : 2], use);
+    bool wrong = *size < least || *size > most;
+    if (wrong || (hash && ngx_strcmp(value[2].data, "hash") != 0))
+        return ngx_weir_invalid(cf, cmd, "parameter", &value[wrong ? 1 : 2], use);
     return NGX_CONF_OK;
 }
 
@@ -67,7 +69,7 @@ char *ngx_weir_hot_keys(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     engine->hot_logged = 1;
     if (ngx_strcmp(value[1].data, "off") == 0 && cf->args->nelts == 2)
         return NGX_CONF_OK;
-    return ngx_weir_size_or_hash(cf, cmd, engine, 128 * 1024, &engine->hot_size,
+    return ngx_weir_size_or_hash(cf, cmd, engine, 128 * 1024, NGX_MAX_OFF_T_VALUE, &engine->hot_size,
                                  "off, or a size from 128k (one rule) on with k, m or g and then, to hide keys, hash");
 }
 
@@ -81,8 +83,8 @@ char *ngx_weir_denial_ring(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     engine->denial_off = ngx_strcmp(value[1].data, "off") == 0 && cf->args->nelts == 2;
     return engine->denial_off
                ? NGX_CONF_OK
-               : ngx_weir_size_or_hash(cf, cmd, engine, 64 * 1024, &engine->denial_size,
-                                       "off, or a size from 64k on with k, m or g and then, to hide keys, hash");
+               : ngx_weir_size_or_hash(cf, cmd, engine, 64 * 1024, WEIR__DENIAL_BYTES_MAX, &engine->denial_size,
+                                       "off, or a size from 64k to 64m and then, to hide keys, hash");
 }
 
 /* `weir_rules PATH` */

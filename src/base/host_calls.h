@@ -18,7 +18,7 @@ struct weir__host_query {
     bool denied; /* by denied cost; else by admitted */
     bool near;   /* the keys near their limit instead, and how much of it keys use */
     bool hide;   /* hashes instead of the texts of keys */
-    int64_t n;   /* 1 to 1000 */
+    int64_t n;   /* 1 to 1000, also of denials */
 };
 
 /* Leaves a text from malloc in *json and returns 0, or a library error (WEIR_ENORULE: 404; others: 503). */

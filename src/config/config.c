@@ -67,7 +67,8 @@ static bool hot_read(void *context, const struct weir__node *node, const char *w
 static bool ring_read(void *context, const struct weir__node *node, const char *what, void *to)
 {
     static const struct weir__field fields[] = {
-        {"size", WEIR__FIELD_SIZE, WEIR__CONFIG(denial_bytes), .what = "denials", .min = INT64_C(64) << 10},
+        {"size", WEIR__FIELD_SIZE, WEIR__CONFIG(denial_bytes), .what = "denials", .min = INT64_C(64) << 10,
+         .max = WEIR__DENIAL_BYTES_MAX},
         {"hash_keys", WEIR__FIELD_BOOL, WEIR__CONFIG(denial_hash)},
     };
     struct weir__config *config = to;

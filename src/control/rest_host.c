@@ -186,7 +186,8 @@ bool weir__rest_advice(struct weir__call *call)
 bool weir__rest_denied(struct weir__call *call)
 {
     struct weir__host_query query = {.key = weir__text_of(weir__query_text(call, "about", WEIR__PARAM_MAX - 1)),
-                                     .seconds = weir__query_number(call, "seconds", 1, DENIED_SECONDS_MAX, 0)};
+                                     .seconds = weir__query_number(call, "seconds", 1, DENIED_SECONDS_MAX, 0),
+                                     .n = weir__query_number(call, "limit", 1, 1000, 1000)};
     return reply_host(call, call->control->host->denied, &query);
 }
 

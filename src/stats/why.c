@@ -90,8 +90,10 @@ struct why {
     struct weir__mapped mapped;
     struct weir__denial_ring ring;
     struct subject subject;
+    size_t limit;                 /* of `entries`; 0: none */
     struct weir__denial *entries; /* about the subject; those of one rule, key and reason are one. Newest first */
     size_t count;
+    size_t more;        /* that are older */
     size_t all;         /* entries of the ring */
     size_t warnings;    /* of them */
     uint64_t oldest_ms; /* of them; 0: there are none */
@@ -103,9 +105,15 @@ static bool is_warning(const struct weir__denial *entry)
     return entry->flags & WEIR__DENIAL_WARNING;
 }
 
+/* What is read first of an entry about the subject: a ring may have many, of which a reply has the newest. */
+struct found {
+    uint64_t identity, count, first_ms, last_ms, ticket;
+    uint32_t row;
+};
+
 static int by_last(const void *a, const void *b)
 {
-    const struct weir__denial *left = a, *right = b;
+    const struct found *left = a, *right = b;
     if (left->last_ms != right->last_ms)
         return left->last_ms < right->last_ms ? 1 : -1;
     return left->ticket < right->ticket ? 1 : -1;
@@ -113,28 +121,46 @@ static int by_last(const void *a, const void *b)
 
 static int by_identity(const void *a, const void *b)
 {
-    const struct weir__denial *left = a, *right = b;
+    const struct found *left = a, *right = b;
     if (left->identity != right->identity)
         return left->identity < right->identity ? -1 : 1;
     return by_last(a, b);
 }
 
 /* Merges the entries of one rule, key and reason into the newest of them. Returns how many are left, newest first. */
-static size_t merge(struct weir__denial *entries, size_t count)
+static size_t merge(struct found *found, size_t count)
 {
     size_t kept = 0;
-    qsort(entries, count, sizeof *entries, by_identity);
+    qsort(found, count, sizeof *found, by_identity);
     for (size_t i = 0; i < count; i++) {
-        struct weir__denial *newer = kept ? &entries[kept - 1] : NULL;
-        if (!newer || newer->identity != entries[i].identity) {
-            entries[kept++] = entries[i];
+        struct found *newer = kept ? &found[kept - 1] : NULL;
+        if (!newer || newer->identity != found[i].identity) {
+            found[kept++] = found[i];
             continue;
         }
-        newer->count += entries[i].count;
-        newer->first_ms = entries[i].first_ms < newer->first_ms ? entries[i].first_ms : newer->first_ms;
+        newer->count += found[i].count;
+        newer->first_ms = found[i].first_ms < newer->first_ms ? found[i].first_ms : newer->first_ms;
     }
-    qsort(entries, kept, sizeof *entries, by_last);
+    qsort(found, kept, sizeof *found, by_last);
     return kept;
+}
+
+/* Reads the entries that were found, up to the limit, unless they were replaced meanwhile. False: no memory. */
+static bool read_found(struct why *why, const struct found *found, size_t count)
+{
+    size_t shown = why->limit && why->limit < count ? why->limit : count;
+    why->entries = calloc(shown + 1, sizeof *why->entries);
+    why->more = count - shown;
+    for (size_t i = 0; why->entries && i < shown; i++) {
+        struct weir__denial *entry = &why->entries[why->count];
+        if (!weir__denial_read(&why->ring, found[i].row, entry) || entry->ticket != found[i].ticket)
+            continue;
+        entry->count = found[i].count;
+        entry->first_ms = found[i].first_ms;
+        entry->last_ms = found[i].last_ms;
+        why->count++;
+    }
+    return why->entries;
 }
 
 /* True for denials by the wanted rule, or by one of its limits ("rule/1h"). */
@@ -150,22 +176,23 @@ static bool collect(struct why *why, int64_t since_ns)
     const weir_segment *segment = why->snapshot->engine->segment;
     uint64_t span_ms = (uint64_t)since_ns / 1000000;
     uint64_t since_ms = since_ns && span_ms < why->now_ms ? why->now_ms - span_ms : 0;
+    struct found *found = calloc(why->ring.rows, sizeof *found);
+    struct weir__denial entry;
     size_t count = 0;
-    why->entries = calloc(why->ring.rows, sizeof *why->entries);
-    if (!why->entries)
-        return false;
-    for (uint32_t i = 0; i < why->ring.rows; i++) {
-        struct weir__denial *entry = &why->entries[count];
-        if (!weir__denial_read(&why->ring, i, entry))
+    for (uint32_t i = 0; found && i < why->ring.rows; i++) {
+        if (!weir__denial_read(&why->ring, i, &entry))
             continue;
         why->all++;
-        why->warnings += is_warning(entry);
-        if (!why->oldest_ms || entry->first_ms < why->oldest_ms)
-            why->oldest_ms = entry->first_ms;
-        count += entry->last_ms >= since_ms && is_by_rule(why, entry) && is_about(segment, &why->subject, entry);
+        why->warnings += is_warning(&entry);
+        if (!why->oldest_ms || entry.first_ms < why->oldest_ms)
+            why->oldest_ms = entry.first_ms;
+        if (entry.last_ms >= since_ms && is_by_rule(why, &entry) && is_about(segment, &why->subject, &entry))
+            found[count++] =
+                (struct found){entry.identity, entry.count, entry.first_ms, entry.last_ms, entry.ticket, i};
     }
-    why->count = merge(why->entries, count);
-    return true;
+    bool good = found && read_found(why, found, merge(found, count));
+    free(found);
+    return good;
 }
 
 /* ---- The present ---- */
@@ -479,7 +506,8 @@ static void write_json(const struct why *why, struct weir__buffer *json)
     weir__time_text((int64_t)why->now_ms, now);
     if (why->oldest_ms)
         weir__time_text((int64_t)why->oldest_ms, oldest);
-    weir__json_add(json, "{\"at\":%s,\"oldest\":%s,\"entries\":%d", now, oldest, (int64_t)why->all);
+    weir__json_add(json, "{\"at\":%s,\"oldest\":%s,\"entries\":%d,\"more\":%d", now, oldest, (int64_t)why->all,
+                   (int64_t)why->more);
     if (why->ticket)
         weir__buffer_printf(json, ",\"ticket\":%s", why->ticket);
     weir__buffer_add_literal(json, ",\"denials\":[");
@@ -522,7 +550,7 @@ static void free_all(struct why *why)
 
 int weir__stats_json_denied(const struct weir__snapshot *snapshot, const struct weir__host_query *query, char **json)
 {
-    struct why why = {.snapshot = snapshot};
+    struct why why = {.snapshot = snapshot, .limit = (size_t)query->n};
     struct weir__buffer text = {0};
     char path[4200];
     int error = read_all(&why, query->key.data, query->seconds * WEIR_SECOND, path);

@@ -24,6 +24,8 @@
 #define WEIR__DENIAL_BUCKETS 512  /* of the index; a power of two */
 #define WEIR__DENIAL_WAYS    8    /* of a bucket: one cache line */
 
+#define WEIR__DENIAL_BYTES_MAX (INT64_C(64) << 20) /* that a configuration may ask for; readers read all of it */
+
 enum {
     WEIR__DENIAL_SHADOW = 1,      /* the rule is in shadow: the request was not denied by it */
     WEIR__DENIAL_KEY_CUT = 2,     /* the key is longer than its text */

@@ -129,6 +129,7 @@ def test_another_size_is_logged(gateway):
     ("weir on;", "weir on; weir_log_denied syslog:server=127.0.0.1;", "needs the path of a file"),
     ("weir on;", "weir on; weir_log_denied /tmp/$host.log;", "needs the path of a file"),
     (" 4m;", " 4m; weir_denials 1k;", "invalid parameter \"1k\""),
+    (" 4m;", " 4m; weir_denials 65m;", "invalid parameter \"65m\" in \"weir_denials\"; use off, or a size from 64k to 64m"),
     (" 4m;", " 4m; weir_denials 1m hide;", "invalid parameter \"hide\""),
     (" 4m;", " 4m; weir_denials 1m; weir_denials off;", "is duplicate"),
     (" 4m;", " 4m mode=999;", "invalid parameter \"mode=999\""),

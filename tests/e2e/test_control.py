@@ -90,6 +90,29 @@ def test_keys_and_figures(host):
     assert {"key_block", "key_unblock", "key_reset"} <= {entry["action"] for entry in one.request_json("GET", "/v1/audit")["items"]}
 
 
+def test_the_newest_of_many_denials(host):
+    """A reply has at most 1000 of them, however many keys were denied."""
+    one = host(HEAD + ADMIN + "rules:\n  - { name: dear, key: '${path}', cost: 2, limit: 1, window: 1h }\n").begin()
+    with contextlib.closing(http.client.HTTPConnection("127.0.0.1", one.port, timeout=10)) as connection:
+        for i in range(1040):  # of which a few may not be recorded: they are all of one moment
+            connection.request("GET", f"/{i}")
+            reply = connection.getresponse()
+            assert reply.read() is not None and reply.status == 429
+    whole = json.loads(weir("why", "--json", cwd=one.folder).stdout)
+    paths = [entry["path"] for entry in whole["denials"]]
+    assert 1000 < len(paths) == whole["entries"] and whole["more"] == 0
+    assert paths == sorted(paths, key=lambda path: -int(path[1:]))
+    newest = one.request_json("GET", "/v1/denials")
+    assert newest["entries"] == len(paths) and newest["more"] == len(paths) - 1000
+    assert [entry["path"] for entry in newest["denials"]] == paths[:1000]
+    few = one.request_json("GET", "/v1/denials?about=dear&limit=3")
+    assert [entry["path"] for entry in few["denials"]] == paths[:3] and few["more"] == len(paths) - 3
+    assert one.request_json("GET", f"/v1/denials?about={paths[7]}&limit=1")["more"] == 0
+    assert [one.request("GET", f"/v1/denials?limit={wrong}")[0] for wrong in ("0", "1001", "all")] == [400] * 3
+    text = weir("why", cwd=one.folder).stdout
+    assert text.count(" denied ") == 20 and f"{len(paths) - 20} more; --json has all of them" in text
+
+
 def test_keys_are_hashes_unless_for_operators(host):
     one = host(HEAD + ADMIN + "hot_keys: 2MiB\nrules:\n"
                "  - { name: two, match: { path: /two }, key: \"k:${header:X-Key}\", limit: 2, window: 1h }\n").begin()

@@ -216,6 +216,7 @@ export interface Denial {
 
 export interface Denials {
     oldest: Time | null;
+    more: number; /* older ones */
     denials: Denial[];
 }
 

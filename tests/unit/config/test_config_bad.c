@@ -98,6 +98,8 @@ static const struct {
     {GATEWAY RULES "segment: { size: lots }\n", 3, 18, "not \"lots\"", ""},
     {GATEWAY RULES "segment: { size: 1KiB }\n", 3, 18, "size must be at least 64KiB", ""},
     {GATEWAY RULES "segment: { size: 9999999999GiB }\n", 3, 18, "at most", ""},
+    {GATEWAY RULES "denials: 65MiB\n", 3, 10, "denials must be at most 64MiB", ""},
+    {GATEWAY RULES "denials: { size: 1GiB }\n", 3, 18, "denials must be at most 64MiB", ""},
     {GATEWAY RULES "segment: { size: 99999999999999999999 }\n", 3, 18, "size must be a size", ""},
     {GATEWAY RULES "segment: { path: '' }\n", 3, 18, "path must be a path, and is empty", ""},
     {GATEWAY RULES "segment: { path: /x/$uri }\n", 3, 18, "without '$'", ""},

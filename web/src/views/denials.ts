@@ -51,7 +51,7 @@ function passes(one: Denial): string {
 function list(found: Denials): HTMLElement {
     if (found.denials.length === 0)
         return h("p", { class: "muted" }, found.oldest ? `None; the records begin at ${when(found.oldest)}.` : "Nothing was denied since the records began.");
-    const more = found.denials.length - shownMost;
+    const more = found.more + Math.max(found.denials.length - shownMost, 0);
     return h("div", {}, table("Denials, the newest first", ["Last", "Times", "Rule", "Key", "Why", "Reason", "The first of them", "It would pass"],
         found.denials.slice(0, shownMost).map((one) => [h("span", { class: "nowrap" }, when(one.last)), count(one.count), ruleName(one), keyName(one),
             name(reasonText(one)), badge(one.reason.replace("_", " ")), details(one), passes(one)]), [1]),
