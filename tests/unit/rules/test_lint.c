@@ -581,7 +581,7 @@ TEST(hostile_sets_are_compared_in_bounded_time)
         diags_begin(&diags, yaml.data, yaml.len);
         diags.report.diagnose = NULL;
         CHECK_EQ(weir__rules_compile(&diags.report, &test_around, &set), 0);
-        CHECK_EQ(diags.report.warnings, 0); /* nobody would read them */
+        CHECK_EQ(diags.report.warnings, 0); /* there is no receiver */
         diags.report.diagnose = diags_collect;
         double begin = cpu_seconds();
         if (set)
