@@ -529,20 +529,21 @@ WEIR_MUST_CHECK int weir_key_state(weir *engine, const char *rule, const void *k
                                    weir_outcome *outcome);
 /*
  * Resets the counters of the key, in all tiers. A block stays. Of a strict rule also in the store: returns the store's
- * error if that failed. With weir_options.key_commands on all hosts, within a second.
+ * error if that failed. With weir_options.key_commands on all hosts, within a second; 1: on this host alone, as the
+ * queue of these commands is full.
  */
 WEIR_MUST_CHECK int weir_key_reset(weir *engine, const char *rule, const void *key, size_t len, weir_time now);
 /*
  * Denies the key's requests under the rule until now + for_ns (at most 400 days), in all tiers that have a limit; its
  * counter goes on as it was. 0 unblocks. On this host at once; with weir_options.key_commands on all hosts, within a
- * second. WEIR_ELIMIT: the rule has no counter, as it bans or lets pass everything.
+ * second; 1: on this host alone, as the queue of these commands is full. WEIR_ELIMIT: the rule has no counter, as it bans or lets pass everything.
  */
 WEIR_MUST_CHECK int weir_key_block(weir *engine, const char *rule, const void *key, size_t len, int64_t for_ns,
                                    weir_time now);
 
 /* Where a block or a reset of a key holds. */
 enum weir_reach {
-    WEIR_THIS_HOST = 0,  /* there is no store, or it must not get texts of keys, or the queue of the agent is full */
+    WEIR_THIS_HOST = 0,  /* there is no store, or it must not get texts of keys */
     WEIR_ALL_HOSTS,      /* within a second */
     WEIR_ALL_HOSTS_LATER /* here; elsewhere when the agent runs, or reaches the store, again */
 };

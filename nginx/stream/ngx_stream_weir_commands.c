@@ -164,7 +164,8 @@ static void ngx_stream_weir_reset_key(ngx_stream_weir_call_t *call)
     ngx_uint_t throttle = ngx_stream_weir_is_throttle(error, call->args[1]);
     if (throttle)
         error = weir_reset(segment, ngx_stream_weir_throttle_any(), key.data, key.len, now);
-    ngx_stream_weir_done(call, error, throttle || !engine ? WEIR_THIS_HOST : weir_key_reach(engine));
+    ngx_stream_weir_done(call, ngx_min(error, 0),
+                         error > 0 || throttle || !engine ? WEIR_THIS_HOST : weir_key_reach(engine));
 }
 
 static void ngx_stream_weir_block_key(ngx_stream_weir_call_t *call)
@@ -186,7 +187,8 @@ static void ngx_stream_weir_block_key(ngx_stream_weir_call_t *call)
     ngx_uint_t throttle = ngx_stream_weir_is_throttle(error, call->args[1]);
     if (throttle)
         error = weir_block(segment, ngx_stream_weir_throttle_any(), key.data, key.len, seconds * WEIR_SECOND, now);
-    ngx_stream_weir_done(call, error, throttle || !engine ? WEIR_THIS_HOST : weir_key_reach(engine));
+    ngx_stream_weir_done(call, ngx_min(error, 0),
+                         error > 0 || throttle || !engine ? WEIR_THIS_HOST : weir_key_reach(engine));
 }
 
 /* A counter of the statistics, by its offset. */

@@ -187,9 +187,8 @@ void weir__document_diagnose(const struct weir__rule_document *document, const w
 
 /*
  * Compiles a document alone with the settings (NULL: none), which can name files if the rules are in files. `problems`
- * gets errors and the document's warnings as
- * objects {severity, document, field, line, column, message, suggestion}. 0, or an error of the library's (WEIR_ERULES:
- * see problems).
+ * gets errors and the document's warnings as objects {severity, document, field, line, column, message, suggestion}. 0,
+ * or an error of the library's (WEIR_ERULES: see problems).
  */
 int weir__document_compile(const char *settings, const char *name, enum weir__document_kind kind, weir_text text,
                            bool may_name_files, json_t *problems);

@@ -25,12 +25,16 @@ struct weir__key_command {
     uint8_t action; /* enum weir__key_action */
     uint8_t pad;
     uint16_t rule_len, key_len, by_len, reason_len; /* of the texts below */
-    int64_t made_ns;                                /* by the segment's monotonic clock */
-    int64_t for_ns;                                 /* BLOCK: from made_ns on */
+    uint8_t pad_to_made[6];
+    int64_t made_ns; /* by the segment's monotonic clock */
+    int64_t for_ns;  /* BLOCK: from made_ns on */
     char rule[WEIR_NAME_MAX + 1];
     char key[WEIR__KEY_MAX]; /* as rules count it */
     char by[WEIR__KEY_BY_MAX + 1], reason[WEIR__KEY_REASON_MAX + 1];
 };
+_Static_assert(sizeof(struct weir__key_command) ==
+                   10 + 6 + 16 + WEIR_NAME_MAX + 1 + WEIR__KEY_MAX + WEIR__KEY_BY_MAX + 1 + WEIR__KEY_REASON_MAX + 1,
+               "no implicit padding, as a checksum covers all bytes");
 
 struct weir__key_row {
     uint64_t ticket;   /* plus 1, when the row is complete */
@@ -95,7 +99,7 @@ size_t weir__key_rules(weir *engine, weir_text about, struct weir__key_rule foun
 
 /* ---- Commands ---- */
 
-/* Who gives a command to a key, and why; texts may be empty, and are cut to what fits. */
+/* The author of a command, and the reason for it; texts may be empty, and are cut to what fits. */
 struct weir__key_author {
     weir_text by, reason;
 };

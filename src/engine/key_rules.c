@@ -15,7 +15,7 @@ static bool has_counter(const struct weir__rule *rule)
 static bool is_address_text(weir_text value)
 {
     size_t i = 0;
-    while (i < value.len && (weir__hex_value(value.data[i]) >= 0 || strchr(".:/", value.data[i])))
+    while (i < value.len && (weir__hex_value(value.data[i]) >= 0 || memchr(".:/", value.data[i], 3)))
         i++;
     return i == value.len && (memchr(value.data, '.', value.len) || memchr(value.data, ':', value.len));
 }

@@ -364,6 +364,12 @@ static uint16_t copy(char *to, size_t max, weir_text text)
     return (uint16_t)len;
 }
 
+/* True if commands are sent to other hosts. */
+static bool is_shared(const weir *engine)
+{
+    return engine->key_commands.rows && !engine->store->hash_keys;
+}
+
 /* Queues a command that was applied here for all hosts. Returns its ticket; 0: it stays on this host. */
 static uint64_t send_to_all(weir *engine, const char *rule, weir_text key, enum weir__key_action action, int64_t for_ns,
                             const struct weir__key_author *author)
@@ -372,7 +378,7 @@ static uint64_t send_to_all(weir *engine, const char *rule, weir_text key, enum 
         .action = (uint8_t)action, .made_ns = weir_clock(engine->segment).mono_ns, .for_ns = for_ns};
     char text[WEIR__KEY_MAX];
     uint64_t ticket = 0;
-    if (!engine->key_commands.rows || engine->store->hash_keys)
+    if (!is_shared(engine))
         return 0;
     command.rule_len = copy(command.rule, WEIR_NAME_MAX, weir__text_of(rule));
     command.key_len = copy(command.key, sizeof command.key, weir__key_counted(key, text));
@@ -420,11 +426,18 @@ int weir__key_apply(weir *engine, const char *rule, weir_text key, enum weir__ke
 enum weir_reach weir_key_reach(weir *engine)
 {
     const struct weir__key_commands *queue = &engine->key_commands;
-    if (!queue->rows || engine->store->hash_keys)
+    if (!is_shared(engine))
         return WEIR_THIS_HOST;
     uint64_t now = weir__coarse_ms(), beat = weir__load64(&queue->header->agent_ms);
     bool alive = beat && now <= beat + WEIR__DELTA_LEDGER_SILENT_MS && beat <= now + WEIR__DELTA_LEDGER_SILENT_MS;
     return alive && !weir__load64(&queue->header->error) ? WEIR_ALL_HOSTS : WEIR_ALL_HOSTS_LATER;
+}
+
+/* Why the agent has not sent a command yet: the store's last error, or no agent runs, or the store is slow. */
+static int store_error(weir *engine)
+{
+    int last = -(int)(weir__load64(&engine->key_commands.header->error) & 0xffff);
+    return last ? last : weir_key_reach(engine) == WEIR_ALL_HOSTS ? WEIR_ESTORESLOW : WEIR_EAGENT;
 }
 
 enum weir_reach weir__key_reach(weir *engine, uint64_t ticket, int64_t wait_ms, int *error)
@@ -433,13 +446,13 @@ enum weir_reach weir__key_reach(weir *engine, uint64_t ticket, int64_t wait_ms, 
     const struct weir__key_commands *queue = &engine->key_commands;
     *error = 0;
     if (!ticket) {
-        *error = !engine->store ? 0 : engine->store->hash_keys ? WEIR_EHASHKEYS : WEIR_EAGENT;
+        int full = is_shared(engine) ? store_error(engine) : WEIR_EAGENT;
+        *error = !engine->store ? 0 : engine->store->hash_keys ? WEIR_EHASHKEYS : full;
         return WEIR_THIS_HOST;
     }
     for (int64_t waited = 0; !weir__key_commands_done(queue, ticket, error); waited += STEP_MS) {
         if (waited >= wait_ms) {
-            int last = -(int)(weir__load64(&queue->header->error) & 0xffff);
-            *error = last ? last : weir_key_reach(engine) == WEIR_ALL_HOSTS ? WEIR_ESTORESLOW : WEIR_EAGENT;
+            *error = store_error(engine);
             return WEIR_ALL_HOSTS_LATER;
         }
         nanosleep(&(struct timespec){.tv_nsec = STEP_MS * 1000000}, NULL);
@@ -462,18 +475,20 @@ int weir_key_reset_finish(weir *engine, const char *rule, const void *key, size_
 {
     struct job job = job_for(reset, engine, rule, key, len, now, async);
     int error = finish(&job);
-    if (!error)
-        (void)send_to_all(engine, rule, (weir_text){key, len}, WEIR__KEY_RESET, 0, &(struct weir__key_author){0});
-    return error;
+    if (error)
+        return error;
+    return !send_to_all(engine, rule, (weir_text){key, len}, WEIR__KEY_RESET, 0, &(struct weir__key_author){0}) &&
+           is_shared(engine);
 }
 
 int weir_key_block(weir *engine, const char *rule, const void *key, size_t len, int64_t for_ns, weir_time now)
 {
     int error = block_here(engine, rule, (weir_text){key, len}, for_ns, now);
-    if (!error)
-        (void)send_to_all(engine, rule, (weir_text){key, len}, for_ns ? WEIR__KEY_BLOCK : WEIR__KEY_UNBLOCK, for_ns,
-                          &(struct weir__key_author){0});
-    return error;
+    if (error)
+        return error;
+    return !send_to_all(engine, rule, (weir_text){key, len}, for_ns ? WEIR__KEY_BLOCK : WEIR__KEY_UNBLOCK, for_ns,
+                        &(struct weir__key_author){0}) &&
+           is_shared(engine);
 }
 
 static struct job settling(weir *engine, const weir_taken *taken, int64_t amount, weir_time now, weir_async *async,

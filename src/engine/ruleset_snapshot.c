@@ -80,11 +80,13 @@ struct weir__ruleset *weir__ruleset_make(weir *engine, weir_rules *rules)
         struct weir__rule_stats *stats_of_rule =
             writable ? weir__rule_stats_find(&engine->segment->table, rules->rules[i]->id, true) : NULL;
         ruleset->rule_stats[i] = stats_of_rule ? stats_of_rule : &engine->unread_stats;
-        if (writable && rules->rules[i]->warn_at)
-            ruleset->warnings[i] = weir__rule_warnings_find(&engine->segment->table, rules->rules[i]->id, true);
         ruleset->consistency[i] = (uint8_t)consistency_of(engine, rules->rules[i]);
         ruleset->strict |= ruleset->consistency[i] == WEIR__STRICT;
     }
+    /* After the statistics of all rules, which need the room more. */
+    for (size_t i = 0; i < rules->count && !engine->segment->mapped.read_only; i++)
+        if (rules->rules[i]->warn_at)
+            ruleset->warnings[i] = weir__rule_warnings_find(&engine->segment->table, rules->rules[i]->id, true);
     if (!weir__rule_plans_make(ruleset, rules, engine->segment->mapped.read_only)) {
         weir__ruleset_free(ruleset);
         return NULL;

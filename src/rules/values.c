@@ -31,7 +31,7 @@ static bool is_attribute(const weir_attribute *given, enum weir_attribute_kind k
 }
 
 /*
- * These functions return a text, empty if the attribute is missing. Returned in registers: writing two kind_names and
+ * These functions return a text, empty if the attribute is missing. Returned in registers: writing two words and
  * copying them as one would stall on store forwarding.
  */
 #define MISSING ((weir_text){"", 0})

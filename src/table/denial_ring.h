@@ -98,7 +98,7 @@ _Static_assert(sizeof(struct weir__denial) == sizeof(struct weir__denial_row) &&
 struct weir__denial_header {
     struct weir__row_header file;
     uint64_t tickets;  /* taken so far by denials */
-    uint64_t warnings; /* tickets taken by warnings; 0 in files of versions without them */
+    uint64_t warnings; /* tickets taken by warnings */
     /* The next ticket of a warning to log, and to send to the URL of `notify`; 0: not begun. */
     uint64_t to_log, to_notify;
     uint64_t notifier_ms;                                    /* heartbeat of the notifier, since 1970 */

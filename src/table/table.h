@@ -106,7 +106,7 @@ static inline uint64_t *weir__rule_stats_shed(struct weir__rule_stats *entry, in
 
 /*
  * The number of warnings of a rule, one word of all processors: warnings are rare. It is in an entry of its own, which
- * other versions of weir ignore. NULL: as weir__rule_stats_find.
+ * versions without warnings take for that of a rule without a name. NULL: as weir__rule_stats_find.
  */
 uint64_t *weir__rule_warnings_find(const struct weir__table *table, uint64_t rule_id, bool claim);
 /* True for such an entry, which has the id of no rule. */

@@ -162,7 +162,6 @@ export interface HotKeys<T> {
     uses: { keys: number; tenths: number[] }; /* number of keys by the tenth of their limit that they use; the last: over the limit */
 }
 
-/* The decision about one more unit, as of GET /v1/keys. */
 /* A block that holds on all hosts. */
 export interface Block {
     rule: string;
@@ -175,6 +174,7 @@ export interface Block {
 
 export type Reach = "all" | "later" | "this";
 
+/* The decision about one more unit, as of GET /v1/keys. */
 export interface KeyState {
     rule: string; /* of several limits, the tightest one's */
     rule_base: string; /* as its author wrote it */

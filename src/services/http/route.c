@@ -108,10 +108,11 @@ static void fail_key(struct weir__api_reply *reply, int error)
         weir__api_fail(reply, 503, "failed", weir_strerror(error), NULL);
 }
 
-/* Where a block or a reset holds, by the agent's last round. */
-static const char *hosts_of(weir *engine)
+/* Where a block or a reset holds, by the agent's last round. `alone`: on this host, as the queue to the others is full.
+ */
+static const char *hosts_of(weir *engine, bool alone)
 {
-    enum weir_reach reach = weir_key_reach(engine);
+    enum weir_reach reach = alone ? WEIR_THIS_HOST : weir_key_reach(engine);
     return reach == WEIR_ALL_HOSTS ? "all" : reach == WEIR_THIS_HOST ? "this" : "later";
 }
 
@@ -143,11 +144,11 @@ static void reset(struct weir__api *api, struct weir__api_reply *reply)
     if (reply->needs_store)
         return;
     int error = weir_key_reset_finish(api->engine, route->rule, route->key, route->key_len, now, api->async);
-    if (error)
+    if (error < 0)
         fail_key(reply, error);
     else
         weir__json_add(&reply->out, "{\"rule\":%s,\"key\":%t,\"reset\":true,\"hosts\":%s}\n", route->rule,
-                       (weir_text){route->key, route->key_len}, hosts_of(api->engine));
+                       (weir_text){route->key, route->key_len}, hosts_of(api->engine, error > 0));
 }
 
 /* Also unblocks, without a body. */
@@ -158,11 +159,11 @@ static void block(struct weir__api *api, struct weir__api_reply *reply)
     if (api->body && !weir__api_read(api->body, WEIR__API_TO_BLOCK, &item, reply))
         return;
     int error = weir_key_block(api->engine, route->rule, route->key, route->key_len, item.for_ns, (weir_time){0, 0});
-    if (error)
+    if (error < 0)
         fail_key(reply, error);
     else
         weir__json_add(&reply->out, "{\"rule\":%s,\"key\":%t,\"blocked_for_s\":%n,\"hosts\":%s}\n", route->rule,
-                       (weir_text){route->key, route->key_len}, item.for_ns, hosts_of(api->engine));
+                       (weir_text){route->key, route->key_len}, item.for_ns, hosts_of(api->engine, error > 0));
 }
 
 /* ---- Run ---- */

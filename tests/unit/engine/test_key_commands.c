@@ -214,6 +214,35 @@ TEST(commands_are_queued_where_there_is_a_store)
     weir_close(engine);
 }
 
+/* A command that found the queue full holds on this host alone, and its caller knows, whatever the agent does then. */
+TEST(a_full_queue_is_reported)
+{
+    weir_options how = {.segment = {.size = 4 << 20},
+                        .rules_text = rules,
+                        .store = "redis://127.0.0.1:1",
+                        .flags = WEIR_NO_CONNECT,
+                        .key_commands = ""};
+    weir *engine = NULL;
+    uint64_t ticket = 7;
+    int why, queued = 0, error = 0;
+    CHECK_EQ(weir_open(&how, &engine), 0);
+    weir__key_commands_beat(&engine->key_commands, 0);
+    while (queued < 1000 && !(error = weir_key_block(engine, "api", "user:7", 6, WEIR_SECOND, (weir_time){0, 0})))
+        queued++;
+    CHECK_EQ(error, 1);
+    CHECK_EQ(queued, engine->key_commands.rows);
+    CHECK_EQ(weir_key_reset(engine, "api", "user:7", 6, (weir_time){0, 0}), 1);
+    CHECK_EQ(
+        weir__key_block_by(engine, "api", WEIR__TEXT("user:7"), WEIR_SECOND, &(struct weir__key_author){0}, &ticket),
+        0);
+    CHECK_EQ(ticket, 0);
+    CHECK_EQ(weir__key_reach(engine, ticket, 0, &why), WEIR_THIS_HOST);
+    CHECK_EQ(why, WEIR_ESTORESLOW);
+    weir__key_commands_remove(&engine->key_commands, 0);
+    CHECK_EQ(weir_key_block(engine, "api", "user:7", 6, WEIR_SECOND, (weir_time){0, 0}), 0);
+    weir_close(engine);
+}
+
 TEST(keys_that_the_store_must_not_see_stay_here)
 {
     weir_options how = {.segment = {.size = 4 << 20},
