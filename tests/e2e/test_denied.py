@@ -50,7 +50,7 @@ def host():
     try:
         with Client(g.resp) as c:
             assert c.do("AUTH", "op-secret") == "OK"
-            assert c.do("WEIR.BLOCK", "api", "ip:192.0.2.7", "3600") == "OK"
+            assert c.do("WEIR.BLOCK", "api", "ip:192.0.2.7", "3600") == "OK this host, all hosts later"
         assert get(g.port, "/one").status == 200
         yield g
         g.stop()

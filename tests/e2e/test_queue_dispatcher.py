@@ -135,9 +135,9 @@ def test_every_rule_of_a_request_is_charged(queued, upstream, storage):
 
 
 SHARED = """
-  - { name: shared, match: { path: /s/* }, limit: 2, window: 1s, burst: 1, on_limit: queue }
+  - { name: shared, match: { path: /s/* }, limit: 2, window: 1s, burst: 1, on_limit: queue, consistency: local }
   - { name: day, match: { path: /s/* }, key: "d:${header:X-User}", limit: { bad: 3, default: 1000 }, tier: "header:X-User",
-      window: 1d, algorithm: fixed_window, align: first_request }
+      window: 1d, algorithm: fixed_window, align: first_request, consistency: local }
 """
 
 
