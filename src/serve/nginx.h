@@ -75,7 +75,7 @@ struct weir__nginx_message {
 
 struct weir__nginx_message weir__nginx_message_parse(weir_text line);
 
-/* Formats a message for the author of weir.yaml; `conf` is the text of nginx.conf. */
+/* Formats a message for the author of weir.yaml; `conf` is the text of nginx.conf; NULL: unknown. */
 void weir__nginx_message_format(weir_text message, const char *conf, char *buffer, size_t size);
 
 #endif

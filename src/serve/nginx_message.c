@@ -90,7 +90,7 @@ static bool between(const char *text, const char *before, const char *after, wei
 static long line_of_file(const char *conf, const char *message)
 {
     weir_text path, about = weir__text_of(message);
-    if (!(weir__text_skip(&about, "cannot load ") || weir__text_skip(&about, "SSL_CTX_")) ||
+    if (!conf || !(weir__text_skip(&about, "cannot load ") || weir__text_skip(&about, "SSL_CTX_")) ||
         !between(message, "\"", "\"", &path))
         return 0;
     const char *at = memmem(conf, strlen(conf), path.data, path.len);

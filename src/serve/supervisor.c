@@ -452,13 +452,13 @@ static void handle_line(struct supervisor *s, weir_text text)
 {
     struct weir__nginx_message line = weir__nginx_message_parse((weir_text){text.data, text.len - 1});
     char formatted[WEIR__LOG_MESSAGE_MAX];
-    const struct weir__deployment *deployment = s->next ? s->next : s->deployment;
     if (line.level == WEIR__NGINX_OTHER) {
         weir__log_raw(s->log, text);
         return;
     }
     if (s->phase == RELOADING && s->starting && line.pid == s->starting)
-        watch_starting(s, line.message);
+        watch_starting(s, line.message); /* may free s->next */
+    const struct weir__deployment *deployment = s->next ? s->next : s->deployment;
     if (line.level == WEIR__NGINX_NOTICE) {
         if (weir__text_is(line.message, "start worker processes"))
             started(s, line.pid);

@@ -60,6 +60,17 @@ TEST(nginx_messages_are_reworded)
     }
 }
 
+/* After an upgrade of weir serve the running nginx.conf is unknown until the first reload. */
+TEST(nginx_messages_without_a_conf)
+{
+    char formatted[WEIR__LOG_MESSAGE_MAX];
+    weir__nginx_message_format(weir__text_of("cannot load certificate \"/a.pem\": no"), NULL, formatted,
+                               sizeof formatted);
+    CHECK(strcmp(formatted, "nginx: cannot load certificate \"/a.pem\": no") == 0);
+    weir__nginx_message_format(weir__text_of("odd in /tmp/x/nginx.conf:3"), NULL, formatted, sizeof formatted);
+    CHECK(strcmp(formatted, "nginx: odd") == 0);
+}
+
 TEST(other_log_lines_are_unchanged)
 {
     static const char *const others[] = {"",
