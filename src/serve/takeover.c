@@ -37,7 +37,8 @@ static void each_descriptor(const struct weir__takeover *takeover, const struct 
         if (single[i] > 0)
             act(single[i]);
     for (size_t i = 0; i < serving->listening.count; i++)
-        act(serving->listening.sockets[i].fd);
+        if (serving->listening.sockets[i].nginx_knows) /* as in describe() */
+            act(serving->listening.sockets[i].fd);
 }
 
 static void keep_open(int fd)

@@ -355,6 +355,21 @@ def test_a_new_master_that_dies(installed):
         wait_until(lambda: one.masters() and one.masters() != old, "another master")
 
 
+def test_a_port_of_a_reload_that_failed_is_free_for_the_next_version(installed):
+    one = installed().start()
+    old = one.masters()
+    other = free_port()
+    one.install(OTHER)
+    one.change(f'"127.0.0.1:{one.port}"', f'["127.0.0.1:{one.port}", "127.0.0.1:{other}"]')
+    one.signal(signal.SIGUSR2)
+    os.kill(new_master(one, *old), signal.SIGKILL)
+    one.wait_for_log("nginx did not start with the new weir.yaml; the previous one goes on")
+    one.signal(signal.SIGUSR2)
+    one.wait_for_log(f"weir {OTHER} has taken over from weir {OTHER}")
+    one.wait_for_log("reloaded weir.yaml")
+    assert get(other, "/two").status == 200
+
+
 def test_an_old_master_that_dies_meanwhile(installed):
     """Once the new one has workers it takes its place."""
     one = installed().start()
