@@ -11,7 +11,6 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -104,7 +103,6 @@ static int run(struct watched *w, int signals)
     /* SIGKILL of the supervisor kills the agent, too */
     struct weir__agent_process agent = {.log = w->log, .death = SIGKILL};
     bool stopping = false;
-    (void)prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); /* for every user: there is no nginx to start */
     weir__privilege_limit(w->log);
     bool good = prepare(w, w->config);
     for (int64_t watched_ms = weir__monotonic_ms(); good && !stopping;) {

@@ -70,13 +70,13 @@ void weir__privilege_limit(const struct weir__logger *log)
     struct __user_cap_header_struct head = {.version = _LINUX_CAPABILITY_VERSION_3};
     struct __user_cap_data_struct present[2] = {{0}, {0}};
     uint64_t keep = 0;
-    if (geteuid() != 0) /* an nginx with file capabilities, for ports below 1024, keeps them */
-        return;
     for (size_t i = 0; i < sizeof needed / sizeof *needed; i++)
         keep |= UINT64_C(1) << needed[i];
-    bool good = syscall(SYS_capget, &head, present) == 0 && prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
-                prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0) == 0 && bounding_set_reduce(keep) &&
-                capabilities_set(keep & (present[0].permitted | (uint64_t)present[1].permitted << 32)) == 0;
+    bool good = prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0;
+    if (geteuid() == 0)
+        good = good && syscall(SYS_capget, &head, present) == 0 &&
+               prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0) == 0 && bounding_set_reduce(keep) &&
+               capabilities_set(keep & (present[0].permitted | (uint64_t)present[1].permitted << 32)) == 0;
     if (!good)
         weir__logf(log, WEIR__LOG_WARNING, "cannot drop capabilities that are not needed: %s", strerror(errno));
 }

@@ -33,7 +33,7 @@ void weir__wipe_freed_memory(void);
  * that off. */
 void weir__wipe_inherited_memory(void);
 
-/* In the supervisor: sets no_new_privs, and keeps only the capabilities that it and nginx need. Logs a failure. */
+/* In the supervisor: sets no_new_privs; as root, keeps only the capabilities that it and nginx need. Logs a failure. */
 void weir__privilege_limit(const struct weir__logger *log);
 
 /* ---- What the agent gets from root (handover.c) ---- */

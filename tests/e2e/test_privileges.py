@@ -468,6 +468,8 @@ def test_started_by_another_user_nothing_is_dropped_but_what_it_never_needs(host
     one.wait_for_admin()
     seen = status(one.wait_for_agent())
     assert seen["Uid"] == [str(UID)] * 4 and seen["NoNewPrivs"] == ["1"] and seen["Seccomp"] == ["2"]
+    for pid in (one.process.pid, one.group, *one.workers()):
+        assert status(pid)["Uid"] == [str(UID)] * 4 and status(pid)["NoNewPrivs"] == ["1"]
     assert (one.folder / "segment").stat().st_uid == UID
 
 
