@@ -7,7 +7,8 @@
 -- the command, milliseconds that an entry is kept at least, maximum number of entries. Reply: its sequence number; 1: the
 -- command is a repetition; 0: no room.
 -- ARGV: 'restore', the same up to the end; milliseconds that it is kept, sequence number, maximum. Writes the entry
--- unless the server has it with this number or a later one.
+-- unless the server has it with this number or a later one. Reply: 2: written; 1: the server has it; 0: no room, which
+-- removes no other entry.
 -- ARGV: 'read', sequence number, maximum. Reply: the server's last number, the number to go on from (the entries end
 -- there if it is the last), then 9 elements for each entry after the given number: its number, kind, rule, key, by,
 -- reason, host, milliseconds to its end, and milliseconds that it is kept.
@@ -21,7 +22,15 @@ end
 -- An entry of the hash; nil: none, or something else.
 local function unpacked(value)
     local good, e = pcall(cmsgpack.unpack, value or '')
-    return good and type(e) == 'table' and type(e[1]) == 'number' and type(e[8]) == 'number' and type(e[9]) == 'number' and e or nil
+    if not good or type(e) ~= 'table' then
+        return nil
+    end
+    for k = 1, 9 do
+        if type(e[k]) ~= (k > 1 and k < 8 and 'string' or 'number') then
+            return nil
+        end
+    end
+    return e
 end
 local newest = tonumber(call('ZRANGE', order, -1, -1, 'WITHSCORES')[2] or 0)
 
@@ -94,10 +103,14 @@ end
 
 if what == 'restore' then
     local sequence = tonumber(ARGV[10])
-    if (not old or old[1] < sequence) and has_room() then
-        write(sequence, tonumber(ARGV[9]))
+    if old and old[1] >= sequence then
+        return '1'
     end
-    return '1'
+    if not old and call('ZCARD', order) >= most then
+        return '0'
+    end
+    write(sequence, tonumber(ARGV[9]))
+    return '2'
 end
 
 if tonumber(ARGV[9]) <= tonumber(call('GET', KEYS[3]) or '0') then

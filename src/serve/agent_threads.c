@@ -209,8 +209,9 @@ static bool is_ending(void *context)
 static void *exchange_keys(void *context)
 {
     struct agent_threads *threads = context;
+    weir__key_exchange_until(threads->host->keys, is_ending, threads);
     do
-        (void)!weir__key_exchange_round(threads->host->keys); /* it logs errors itself */
+        (void)!weir__key_exchange_round(threads->host->keys); /* it logs refusals, and sync an unavailable store */
     while (!wait_ms(threads, WEIR__KEY_EXCHANGE_MS));
     return NULL;
 }

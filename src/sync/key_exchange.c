@@ -28,8 +28,12 @@
 #define RECENT_MS     10000 /* resets that a starting agent applies: its predecessor may have missed them */
 #define STUCK_MS      1000  /* a command whose writer does not complete it */
 #define RESET_WAIT_MS 150   /* so that the refund of an eventual rule reaches the store first */
+#define SEND_MS       1000  /* of a round, for the queue: entries of other hosts do not wait for all of it */
+#define READ_MS       15000 /* of a round, for reading: a store that takes longer fails the round */
+#define RESTORE_MS    5000  /* of a round, for restoring: the next read of all entries goes on */
 #define PAGE          256   /* entries in a reply */
-#define FIELDS        9     /* of an entry in a reply */
+#define PAGES_MAX     (2 * WEIR__SHARED_KEYS_MAX / PAGE) /* twice what a store has: entries move while they are read */
+#define FIELDS        9                                  /* of an entry in a reply */
 #define ARGUMENTS     17
 #define OWN_RESETS    64
 
@@ -42,17 +46,22 @@ struct weir__key_exchange {
     char entries_key[96], order_key[96], sender_key[128];
     char host[65];
 
+    bool (*ending)(void *context); /* NULL: a round ends by itself */
+    void *ending_context;
+
     pthread_mutex_t lock; /* of the list, which only the round changes */
     struct weir__shared_key *list;
-    size_t count, capacity;
-    int64_t last; /* highest sequence number that was read */
+    size_t count, capacity; /* the capacity is a power of 2 */
+    uint32_t *slots;        /* twice the capacity, a hash table by identity: index of an entry plus 1; 0: free */
+    int64_t last;           /* highest sequence number that was read */
     int64_t pass_due_ms;
     bool began;                     /* all entries were read once */
     bool failed;                    /* in the last round: the store may have lost entries meanwhile */
     int64_t own_resets[OWN_RESETS]; /* sequence numbers: applied when they were made */
     size_t own_count;
-    int64_t stuck_ms; /* since when the first command is incomplete; 0: it is not */
-    bool refused;     /* it was logged that the store refuses the script */
+    int64_t stuck_ms;                /* since when the first command is incomplete; 0: it is not */
+    bool refused;                    /* it was logged that the store refuses the script */
+    char why[WEIR__RAW_COMMAND_WHY]; /* the store's last error */
 };
 
 /* One call of the script. */
@@ -116,7 +125,20 @@ void weir__key_exchange_free(struct weir__key_exchange *x)
         weir__blocking_client_free(x->client);
     pthread_mutex_destroy(&x->lock);
     free(x->list);
+    free(x->slots);
     free(x);
+}
+
+void weir__key_exchange_until(struct weir__key_exchange *x, bool (*ending)(void *context), void *context)
+{
+    x->ending = ending;
+    x->ending_context = context;
+}
+
+/* True if the time for a part of the round is over, or the caller wants the round to end. */
+static bool is_over(const struct weir__key_exchange *x, int64_t until_ms)
+{
+    return weir__monotonic_ms() >= until_ms || (x->ending && x->ending(x->ending_context));
 }
 
 /* ---- Calls ---- */
@@ -144,14 +166,15 @@ static void begin_call(struct key_call *call, struct weir__key_exchange *x, cons
 }
 
 /* Logs, once, that the store refuses the script, and that it accepts it again; sync logs that it is unavailable. */
-static void log_refusal(struct weir__key_exchange *x, int error, const char *why)
+static void log_refusal(struct weir__key_exchange *x, int error)
 {
     char text[WEIR__RAW_COMMAND_WHY];
-    bool refused = error == WEIR_ESTOREAUTH || error == WEIR_ESTOREERROR || error == WEIR_ESTOREWRONGTYPE;
+    bool refused = error == WEIR_ESTOREAUTH || error == WEIR_ESTOREERROR || error == WEIR_ESTOREWRONGTYPE ||
+                   error == WEIR_ESTOREGARBAGE;
     if (refused && !x->refused)
         weir__logf(x->log, WEIR__LOG_WARNING,
                    "the store refuses blocks and resets of keys, which hold on this host alone: %s",
-                   *why ? weir__printable(weir__text_of(why), text, sizeof text) : weir_strerror(error));
+                   *x->why ? weir__printable(weir__text_of(x->why), text, sizeof text) : weir_strerror(error));
     if (!error && x->refused)
         weir__logf(x->log, WEIR__LOG_INFO, "the store accepts blocks and resets of keys again");
     x->refused = error ? refused || x->refused : false;
@@ -173,7 +196,7 @@ static int run_call(struct key_call *call, int (*read)(struct weir__store_reques
         .raw = &call->raw, .owner = call, .deadline_us = weir__monotonic_us() + PATIENCE_US};
     int error = weir__blocking_client_request(x->client, &call->request);
     redisFreeCommand(command);
-    log_refusal(x, error, call->raw.why);
+    snprintf(x->why, sizeof x->why, "%s", error ? call->raw.why : "");
     return error;
 }
 
@@ -184,10 +207,21 @@ static uint64_t identity_of(bool reset, const char *rule, weir_text key)
     return weir__hash_text(key, weir__hash_text(weir__text_of(rule), reset));
 }
 
+/* The first slot of the identity; next_slot goes on from one that has another entry. */
+static size_t first_slot(const struct weir__key_exchange *x, uint64_t identity)
+{
+    return (size_t)identity & (2 * x->capacity - 1);
+}
+
+static size_t next_slot(const struct weir__key_exchange *x, size_t slot)
+{
+    return (slot + 1) & (2 * x->capacity - 1);
+}
+
 static struct weir__shared_key *find(struct weir__key_exchange *x, const struct weir__shared_key *like)
 {
-    for (size_t i = 0; i < x->count; i++) {
-        struct weir__shared_key *entry = &x->list[i];
+    for (size_t slot = first_slot(x, like->identity); x->count && x->slots[slot]; slot = next_slot(x, slot)) {
+        struct weir__shared_key *entry = &x->list[x->slots[slot] - 1];
         if (entry->identity == like->identity && entry->reset == like->reset && strcmp(entry->rule, like->rule) == 0 &&
             entry->key_len == like->key_len && memcmp(entry->key, like->key, like->key_len) == 0)
             return entry;
@@ -195,18 +229,46 @@ static struct weir__shared_key *find(struct weir__key_exchange *x, const struct 
     return NULL;
 }
 
-/* Room for one more; NULL: no memory, or there are more than any store has. */
-static struct weir__shared_key *add(struct weir__key_exchange *x)
+static void fill_slot(struct weir__key_exchange *x, size_t index)
 {
-    if (x->count == x->capacity) {
-        size_t capacity = x->capacity ? 2 * x->capacity : 16;
-        struct weir__shared_key *larger =
-            capacity <= 4 * WEIR__SHARED_KEYS_MAX ? realloc(x->list, capacity * sizeof *larger) : NULL;
-        if (!larger)
-            return NULL;
-        x->list = larger;
-        x->capacity = capacity;
-    }
+    size_t slot = first_slot(x, x->list[index].identity);
+    while (x->slots[slot])
+        slot = next_slot(x, slot);
+    x->slots[slot] = (uint32_t)index + 1;
+}
+
+static void fill_slots(struct weir__key_exchange *x)
+{
+    if (x->capacity)
+        memset(x->slots, 0, 2 * x->capacity * sizeof *x->slots);
+    for (size_t i = 0; i < x->count; i++)
+        fill_slot(x, i);
+}
+
+/* False: no memory, or there are more entries than any store has. */
+static bool grow(struct weir__key_exchange *x)
+{
+    size_t capacity = x->capacity ? 2 * x->capacity : 16;
+    if (capacity > 4 * WEIR__SHARED_KEYS_MAX)
+        return false;
+    struct weir__shared_key *larger = realloc(x->list, capacity * sizeof *larger);
+    x->list = larger ? larger : x->list;
+    uint32_t *slots = larger ? realloc(x->slots, 2 * capacity * sizeof *slots) : NULL;
+    if (!slots)
+        return false;
+    x->slots = slots;
+    x->capacity = capacity;
+    fill_slots(x);
+    return true;
+}
+
+/* Adds an entry that is not in the list; NULL: there is no room. */
+static struct weir__shared_key *add(struct weir__key_exchange *x, const struct weir__shared_key *entry)
+{
+    if (x->count == x->capacity && !grow(x))
+        return NULL;
+    x->list[x->count] = *entry;
+    fill_slot(x, x->count);
     return &x->list[x->count++];
 }
 
@@ -217,6 +279,7 @@ static void drop_ended(struct weir__key_exchange *x, int64_t now_ms)
         if (x->list[i].keep_ms > now_ms)
             x->list[kept++] = x->list[i];
     x->count = kept;
+    fill_slots(x);
 }
 
 /* ---- Applying ---- */
@@ -274,11 +337,12 @@ static void take_over(struct weir__key_exchange *x, const struct weir__shared_ke
             apply(x, known, now_ms);
         return;
     }
-    if (!known)
-        known = add(x);
+    if (known)
+        *known = *received;
+    else
+        known = add(x, received);
     if (!known)
         return;
-    *known = *received;
     known->seen = true;
     bool missed = !x->began && known->reset && known->keep_ms - now_ms < KEPT_MS - RECENT_MS;
     if (!x->engine || missed || (known->reset && is_own_reset(x, known->sequence)))
@@ -352,8 +416,12 @@ static int read_page(struct weir__store_request *request, const redisReply *repl
 /* Reads the entries after `after`, page by page; *newest is the last number of the store. */
 static int read_after(struct weir__key_exchange *x, int64_t after, bool passes, int64_t *newest)
 {
+    int64_t until_ms = weir__monotonic_ms() + READ_MS;
+    int pages = 0;
     struct key_call call;
     do {
+        if (is_over(x, until_ms))
+            return WEIR_ESTORESLOW;
         begin_call(&call, x, "read");
         call.passes = passes;
         add_number(&call, after);
@@ -361,7 +429,7 @@ static int read_after(struct weir__key_exchange *x, int64_t after, bool passes, 
         int error = run_call(&call, read_page);
         if (error)
             return error;
-        if (call.next < call.newest && call.next <= after) /* no progress */
+        if (call.next < call.newest && (call.next <= after || ++pages == PAGES_MAX)) /* no progress, or no end */
             return WEIR_ESTOREGARBAGE;
         after = call.next;
     } while (call.next < call.newest);
@@ -408,13 +476,14 @@ static int put(struct weir__key_exchange *x, const struct weir__key_command *com
     return error ? error : call.sequence ? 0 : WEIR_EBLOCKS;
 }
 
-/* Sends the queue. 0: it is empty, or its first command has to wait; or an error of the store. */
+/* Sends the queue. 0: it is empty, its first command has to wait, or time is over; or an error of the store. */
 static int send_queue(struct weir__key_exchange *x)
 {
     const struct weir__key_commands *queue = &x->engine->key_commands;
     struct weir__key_command command;
     uint64_t ticket;
-    for (int first; (first = weir__key_commands_first(queue, &command, &ticket)) != 0;) {
+    int64_t until_ms = weir__monotonic_ms() + SEND_MS;
+    for (int first; !is_over(x, until_ms) && (first = weir__key_commands_first(queue, &command, &ticket)) != 0;) {
         int64_t now_ms = weir__monotonic_ms(), now_ns = weir_clock(x->engine->segment).mono_ns;
         if (first == WEIR_EBUSY && (!x->stuck_ms || now_ms - x->stuck_ms < STUCK_MS)) {
             x->stuck_ms = x->stuck_ms ? x->stuck_ms : now_ms;
@@ -428,7 +497,8 @@ static int send_queue(struct weir__key_exchange *x)
             continue;
         }
         int64_t age_ns = now_ns > command.made_ns ? now_ns - command.made_ns : 0;
-        if (command.action == WEIR__KEY_RESET && age_ns / 1000000 < RESET_WAIT_MS)
+        bool ahead = command.made_ns > now_ns; /* the queue is of another boot: no time to wait for */
+        if (command.action == WEIR__KEY_RESET && !ahead && age_ns / 1000000 < RESET_WAIT_MS)
             return 0;
         int64_t left_ms =
             command.action != WEIR__KEY_BLOCK || command.for_ns <= age_ns ? 0 : (command.for_ns - age_ns) / 1000000;
@@ -440,32 +510,52 @@ static int send_queue(struct weir__key_exchange *x)
     return 0;
 }
 
-/* Restores the entries that the store lacks, or has in an older state. */
+/* Writes an entry that the store lacks, or has in an older state. *reply: 2: written; 1: not needed; 0: no room. */
+static int restore_entry(struct weir__key_exchange *x, const struct weir__shared_key *entry, int64_t now_ms,
+                         int64_t *reply)
+{
+    struct key_call call;
+    bool ended = entry->end_ms <= now_ms;
+    begin_call(&call, x, "restore");
+    add_entry(&call, false, weir__text_of(entry->rule), (weir_text){entry->key, entry->key_len},
+              weir__text_of(entry->by), weir__text_of(entry->reason), entry->host, ended ? 0 : entry->end_ms - now_ms);
+    add_number(&call, entry->keep_ms - now_ms);
+    add_number(&call, entry->sequence);
+    /* A full store drops ended entries: those must not fill it again. */
+    add_number(&call, ended ? WEIR__SHARED_KEYS_MAX / 2 : WEIR__SHARED_KEYS_MAX);
+    int error = run_call(&call, read_sequence);
+    *reply = call.sequence;
+    return error;
+}
+
+/* Restores the entries that the store lacks, or has in an older state. Ended ones that find no room are forgotten. */
 static int restore(struct weir__key_exchange *x)
 {
-    int64_t now_ms = weir__monotonic_ms();
+    int64_t now_ms = weir__monotonic_ms(), until_ms = now_ms + RESTORE_MS, reply;
     size_t restored = 0;
-    for (size_t i = 0; i < x->count; i++) { /* without the lock: only this thread changes the list */
-        const struct weir__shared_key *entry = &x->list[i];
-        struct key_call call;
+    bool full[2] = {false, false}; /* for blocks; for ended ones */
+    int error = 0;
+    for (size_t i = 0; i < x->count && !error; i++) { /* without the lock: only this thread changes the list */
+        struct weir__shared_key *entry = &x->list[i];
+        bool ended = entry->end_ms <= now_ms;
         if (entry->reset || (entry->seen && !entry->behind) || entry->keep_ms <= now_ms)
             continue;
-        begin_call(&call, x, "restore");
-        add_entry(&call, false, weir__text_of(entry->rule), (weir_text){entry->key, entry->key_len},
-                  weir__text_of(entry->by), weir__text_of(entry->reason), entry->host,
-                  entry->end_ms > now_ms ? entry->end_ms - now_ms : 0);
-        add_number(&call, entry->keep_ms - now_ms);
-        add_number(&call, entry->sequence);
-        add_number(&call, WEIR__SHARED_KEYS_MAX);
-        int error = run_call(&call, read_sequence);
-        if (error)
-            return error;
-        restored++;
+        if (entry->seen || !full[ended]) { /* one that the store has needs no room */
+            if (is_over(x, until_ms))
+                break;
+            error = restore_entry(x, entry, now_ms, &reply);
+            if (error)
+                break;
+            restored += reply == 2;
+            full[ended] = full[ended] || reply == 0;
+        }
+        if (!entry->seen && ended && full[ended])
+            entry->keep_ms = 0; /* the next read of all entries drops it */
     }
     if (restored)
         weir__logf(x->log, WEIR__LOG_WARNING, "the store had lost %zu blocks of keys; this host restored them",
                    restored);
-    return 0;
+    return error;
 }
 
 /* Reads all entries, and restores those that the store has lost. */
@@ -500,10 +590,11 @@ int weir__key_exchange_round(struct weir__key_exchange *x)
         error = pass(x);
     else if (!error)
         x->last = newest;
+    log_refusal(x, error);
     x->failed = error != 0;
     if (error) /* rounds are too short for the client to reconnect between two of them */
         weir__blocking_client_work(x->client, WEIR__KEY_EXCHANGE_MS * 1000);
-    if (queue)
+    if (queue && !is_over(x, INT64_MAX)) /* a round that was ended says nothing about the store */
         weir__key_commands_beat(&x->engine->key_commands, error);
     return error;
 }

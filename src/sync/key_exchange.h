@@ -38,7 +38,10 @@ struct weir__key_exchange *weir__key_exchange_new(const struct weir__config *con
                                                   weir *engine);
 void weir__key_exchange_free(struct weir__key_exchange *exchange);
 
-/* One round: sends the queue, then applies what is new. 0, or an error of the store; refusals are logged. */
+/* A round ends early, with an error or before it has sent or restored all, once `ending` is true. */
+void weir__key_exchange_until(struct weir__key_exchange *exchange, bool (*ending)(void *context), void *context);
+/* One round: sends the queue, then applies what is new. 0, or an error of the store; refusals and wrong replies are
+ * logged. */
 int weir__key_exchange_round(struct weir__key_exchange *exchange);
 /* Calls `visit` for each block that has not ended, in no order. Thread-safe. */
 void weir__key_exchange_each(struct weir__key_exchange *exchange,

@@ -5,6 +5,7 @@
 #include "sync/sync.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <weir/store.h>
 
 static const char rules[] =
@@ -114,6 +115,81 @@ static size_t blocks_of(struct host *host)
     seen_blocks = 0;
     weir__key_exchange_each(host->keys, see, NULL);
     return seen_blocks;
+}
+
+/* ---- What the server has and does ---- */
+
+#define KEYS "2 weir::{keys} weir::{keys}:order"
+
+static int64_t server_script(const char *script, int from, int to)
+{
+    redisReply *reply = redisCommand(server.context, "EVAL %s " KEYS " %d %d", script, from, to);
+    CHECK(reply && reply->type != REDIS_REPLY_ERROR);
+    int64_t number = reply ? reply->integer : -1;
+    freeReplyObject(reply);
+    return number;
+}
+
+/* Adds blocks of a rule that no host has. */
+static void fill(int from, int to)
+{
+    server_script("local ends = (redis.call('TIME')[1] + 3600) * 1000\n"
+                  "for i = ARGV[1], ARGV[2] do\n"
+                  "    redis.call('HSET', KEYS[1], 'f' .. i,\n"
+                  "        cmsgpack.pack({i, 'block', 'other', 'k' .. i, '', '', 'h', ends, ends}))\n"
+                  "    redis.call('ZADD', KEYS[2], i, 'f' .. i)\n"
+                  "end",
+                  from, to);
+}
+
+static int64_t entries(void)
+{
+    return server_script("return redis.call('ZCARD', KEYS[2])", 0, 0);
+}
+
+/* Runs of a command since CONFIG RESETSTAT. */
+static long runs_of(const char *command)
+{
+    char line[64];
+    snprintf(line, sizeof line, "cmdstat_%s:calls=", command);
+    redisReply *reply = server_reply("INFO commandstats");
+    const char *at = strstr(reply->str, line);
+    long runs = at ? strtol(at + strlen(line), NULL, 10) : 0;
+    freeReplyObject(reply);
+    return runs;
+}
+
+/* The next round reads all entries, as one has failed. */
+static void pass_of(struct host *host)
+{
+    server_do("RENAME weir::{keys}:order saved{keys}");
+    server_do("SET weir::{keys}:order 1");
+    CHECK(weir__key_exchange_round(host->keys) != 0);
+    server_do("RENAME saved{keys} weir::{keys}:order");
+    round_of(host);
+}
+
+/* From here on the log is a file; the times that it has the text. */
+static void log_begin(void)
+{
+    char path[128];
+    snprintf(path, sizeof path, "%s/log", server.folder);
+    close(quiet.file);
+    quiet.file = open(path, O_RDWR | O_CREAT | O_TRUNC, 0600);
+    CHECK(quiet.file >= 0);
+}
+
+static int logged(const char *text)
+{
+    struct stat state;
+    CHECK_EQ(fstat(quiet.file, &state), 0);
+    char *all = calloc(1, (size_t)state.st_size + 1);
+    CHECK(all && pread(quiet.file, all, (size_t)state.st_size, 0) == state.st_size);
+    int times = 0;
+    for (const char *at = all; at && (at = strstr(at, text)); at++)
+        times++;
+    free(all);
+    return times;
 }
 
 TEST(block_holds_on_all_hosts_and_on_one_that_starts_later)
@@ -243,6 +319,75 @@ TEST(hosts_restore_what_the_store_has_lost)
     host_close(&late);
 }
 
+/* A full store drops ended entries. Hosts that remember them neither fill it again nor ask for ever. */
+TEST(hosts_forget_ended_entries_that_a_full_store_dropped)
+{
+    if (!begin())
+        return;
+    static const char remove_7[] = "local field = table.concat({'block', 'near', 'user:7'}, '\\0')\n"
+                                   "return redis.call('HDEL', KEYS[1], field) + redis.call('ZREM', KEYS[2], field)";
+    struct host a = host_open();
+    log_begin();
+    round_of(&a);
+    for (int i = 0; i < 6; i++)
+        block(&a, "near", i % 3 == 0 ? "user:1" : i % 3 == 1 ? "user:2" : "user:3", i < 3 ? 3600 * WEIR_SECOND : 0);
+    block(&a, "near", "user:7", 3600 * WEIR_SECOND);
+    round_of(&a);
+    CHECK_EQ(entries(), 4);
+    fill(1, WEIR__SHARED_KEYS_MAX - 4);
+    block(&a, "near", "user:9", 3600 * WEIR_SECOND);
+    round_of(&a);
+    CHECK_EQ(entries(), WEIR__SHARED_KEYS_MAX - 2);
+    pass_of(&a);
+    CHECK_EQ(entries(), WEIR__SHARED_KEYS_MAX - 2);
+    CHECK_EQ(blocks_of(&a), WEIR__SHARED_KEYS_MAX - 2);
+    server_do("CONFIG RESETSTAT");
+    pass_of(&a);
+    CHECK_EQ(runs_of("zcard"), 0); /* nothing to restore */
+    CHECK_EQ(logged("restored"), 0);
+    /* A block that is lost is restored as soon as there is room. */
+    CHECK_EQ(server_script(remove_7, 0, 0), 2);
+    fill(WEIR__SHARED_KEYS_MAX, WEIR__SHARED_KEYS_MAX + 2);
+    CHECK_EQ(entries(), WEIR__SHARED_KEYS_MAX);
+    pass_of(&a);
+    CHECK_EQ(entries(), WEIR__SHARED_KEYS_MAX);
+    CHECK_EQ(logged("restored"), 0);
+    CHECK(is_blocked(&a, "near", "user:7"));
+    CHECK_EQ(server_script("return redis.call('HDEL', KEYS[1], 'f1') + redis.call('ZREM', KEYS[2], 'f1')", 0, 0), 2);
+    pass_of(&a);
+    CHECK_EQ(entries(), WEIR__SHARED_KEYS_MAX); /* f1 found no room */
+    CHECK_EQ(server_script(remove_7, 0, 0), 2);
+    host_close(&a);
+}
+
+static bool is_third(void *context)
+{
+    int *times = context;
+    return ++*times >= 3;
+}
+
+/* A stopping agent does not wait for a long read. Afterwards each of many entries is in the list once. */
+TEST(round_ends_when_the_caller_ends)
+{
+    if (!begin())
+        return;
+    int times = 0;
+    struct host a = host_open();
+    round_of(&a);
+    fill(1, WEIR__SHARED_KEYS_MAX);
+    struct host late = host_open();
+    server_do("CONFIG RESETSTAT");
+    weir__key_exchange_until(late.keys, is_third, &times);
+    CHECK(weir__key_exchange_round(late.keys) != 0);
+    CHECK(times >= 3 && runs_of("evalsha") <= 3);
+    weir__key_exchange_until(late.keys, NULL, NULL);
+    round_of(&late);
+    pass_of(&late);
+    CHECK_EQ(blocks_of(&late), WEIR__SHARED_KEYS_MAX);
+    host_close(&a);
+    host_close(&late);
+}
+
 /* An agent that is killed after the store has its command sends it again: it counts once. */
 TEST(repeated_command_is_carried_out_once)
 {
@@ -290,6 +435,48 @@ TEST(reset_holds_on_all_hosts)
     host_close(&b);
 }
 
+/* The queue's file has outlived the boot by whose clock the command was made. */
+TEST(reset_that_was_made_in_the_future_does_not_stop_the_queue)
+{
+    if (!begin())
+        return;
+    struct host a = host_open(), b = host_open();
+    rounds(&a, &b);
+    struct weir__key_command command = {.action = WEIR__KEY_RESET, .rule_len = 4, .key_len = 6};
+    memcpy(command.rule, "near", 4);
+    memcpy(command.key, "user:7", 6);
+    command.made_ns = weir_clock(a.engine->segment).mono_ns + 3600 * WEIR_SECOND;
+    uint64_t ticket;
+    int error = -1;
+    CHECK_EQ(weir__key_commands_add(&a.engine->key_commands, &command, &ticket), 0);
+    block(&a, "near", "user:8", 3600 * WEIR_SECOND);
+    rounds(&a, &b);
+    CHECK(weir__key_commands_done(&a.engine->key_commands, ticket, &error) && error == 0);
+    CHECK(is_blocked(&b, "near", "user:8"));
+    host_close(&a);
+    host_close(&b);
+}
+
+/* Pages without an end are an error, which is logged once. */
+TEST(hostile_number_of_entries_ends_a_round)
+{
+    if (!begin())
+        return;
+    struct host a = host_open();
+    log_begin();
+    server_script("for i = ARGV[1], ARGV[2] do redis.call('ZADD', KEYS[2], i, i) end", 1, 3 * WEIR__SHARED_KEYS_MAX);
+    int error = WEIR_ESTORESLOW;
+    for (int i = 0; i < 200 && error && error != WEIR_ESTOREGARBAGE; i++)
+        error = weir__key_exchange_round(a.keys);
+    CHECK_EQ(error, WEIR_ESTOREGARBAGE);
+    CHECK(weir__key_exchange_round(a.keys) != 0);
+    CHECK_EQ(logged("makes no sense"), 1);
+    server_do("FLUSHALL");
+    round_of(&a);
+    CHECK_EQ(logged("accepts blocks"), 1);
+    host_close(&a);
+}
+
 /* Other values in the store, and what is no entry, are refused or ignored. */
 TEST(hostile_entries_are_ignored)
 {
@@ -302,6 +489,14 @@ TEST(hostile_entries_are_ignored)
     server_do("HSET weir::{keys} x \x01");
     server_do("ZADD weir::{keys}:order 9007199254740000 x");
     CHECK_EQ(weir__key_exchange_round(a.keys), 0);
+    /* A reply with a missing field would have no whole number of entries. */
+    server_script(
+        "local ends = (redis.call('TIME')[1] + 3600) * 1000\n"
+        "redis.call('HSET', KEYS[1], 'y', cmsgpack.pack({9007199254740001, 'block', 'near', 'y', nil, '', 'h',"
+        " ends, ends}))\n"
+        "redis.call('ZADD', KEYS[2], '9007199254740001', 'y')",
+        0, 0);
+    round_of(&a);
     server_do("DEL weir::{keys}");
     server_do("SET weir::{keys} 1");
     block(&a, "near", "user:8", 3600 * WEIR_SECOND);
