@@ -1,8 +1,10 @@
 /* Capabilities, system call filter, users. See privilege.h. */
 #include "serve/privilege.h"
+#include "engine/mapped_file.h"
 #include "serve/serve.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <grp.h>
 #include <linux/capability.h>
 #include <malloc.h>
@@ -174,11 +176,27 @@ struct weir__database_owner weir__database_owner(const char *url)
     return none;
 }
 
-struct weir__database_owner weir__segment_file_owner(const char *path)
+bool weir__segment_file_owner(const struct weir__config *config, bool published, struct weir__database_owner *owner,
+                              char *why, size_t size)
 {
-    struct stat at;
-    bool other = geteuid() == 0 && lstat(path, &at) == 0 && at.st_uid != 0;
-    return other ? (struct weir__database_owner){at.st_uid, at.st_gid} : (struct weir__database_owner){0, 0};
+    struct weir__agent_user agent;
+    struct stat at, yaml;
+    *owner = (struct weir__database_owner){0, 0};
+    if (geteuid() != 0)
+        return true;
+    bool known = weir__agent_user_find(config, &agent, why, size);
+    int file = open(config->segment_path, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+    bool others = file >= 0 && fstat(file, &at) == 0 && at.st_uid != 0;
+    bool trusted =
+        others && ((known && at.st_uid == agent.user) || (stat(config->file, &yaml) == 0 && at.st_uid == yaml.st_uid) ||
+                   weir__file_is_trusted(file, config->segment_path, 0));
+    if (file >= 0)
+        close(file);
+    if (trusted)
+        *owner = (struct weir__database_owner){at.st_uid, at.st_gid};
+    else if (!others && published && known)
+        *owner = (struct weir__database_owner){agent.user, agent.group};
+    return others || !published || known;
 }
 
 bool weir__act_as_owner(const struct weir__database_owner *owner)

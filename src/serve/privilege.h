@@ -62,6 +62,14 @@ bool weir__handover_check(const struct weir__config *config, const struct weir__
 
 /* The path of a database by its URL; NULL: it is none of SQLite's, or `url` is NULL. */
 const char *weir__database_path(const char *url);
+/*
+ * As whom root opens a segment and the rules for a command: the segment's owner, whose files must not become root's. If
+ * that is root, and the rules are `published`, which the agent writes: the agent's user. None (user 0) if any user may
+ * have put the segment there: it is refused then. False: there is no such user; `why` has the reason.
+ */
+struct weir__database_owner;
+bool weir__segment_file_owner(const struct weir__config *config, bool published, struct weir__database_owner *owner,
+                              char *why, size_t size);
 /* Copies the folder part of a path to `folder`; ".": it has none. */
 void weir__folder_of(const char *path, char *folder, size_t size);
 

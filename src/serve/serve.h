@@ -101,8 +101,6 @@ struct weir__database_owner {
 };
 /* The user other than root who owns the folder or the file of a database; `url` may be NULL. */
 struct weir__database_owner weir__database_owner(const char *url);
-/* The user other than root who owns a segment: its files must not become root's. */
-struct weir__database_owner weir__segment_file_owner(const char *path);
 /* False: errno has the reason. */
 bool weir__act_as_owner(const struct weir__database_owner *owner);
 void weir__act_as_self(const struct weir__database_owner *owner);

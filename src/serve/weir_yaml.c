@@ -59,13 +59,20 @@ static const char *find_database(struct opened *opened)
     return NULL;
 }
 
-/* Acts as the owner of the segment while it opens it. NULL after a logged error. */
+/* Acts as the owner of the segment, or as the agent, while it opens it. NULL after a logged error. */
 static struct weir__control_host *open_keys(struct opened *opened, const struct weir__logger *log)
 {
-    struct weir__database_owner owner = weir__segment_file_owner(opened->config.segment_path);
+    const struct weir__config *config = &opened->config;
+    bool published = config->published && opened->file.rules_path == config->rules_path;
+    struct weir__database_owner owner;
+    char why[256];
+    if (!weir__segment_file_owner(config, published, &owner, why, sizeof why)) {
+        weir__logf(log, WEIR__LOG_ERROR, "%s", why);
+        return NULL;
+    }
     if (!weir__act_as_owner(&owner))
         return NULL;
-    struct weir__control_host *keys = weir__key_host_open(&opened->config, opened->file.rules_path, log);
+    struct weir__control_host *keys = weir__key_host_open(config, opened->file.rules_path, log);
     weir__act_as_self(&owner);
     return keys;
 }

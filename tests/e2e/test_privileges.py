@@ -14,7 +14,7 @@ import tempfile
 
 import pytest
 
-from controlled import ADMIN, HEAD, RULES, Host
+from controlled import ADMIN, HEAD, RULES, Host, weir
 from gateway import wait_until
 from ports import free_port
 from queued import wait_until_queue_answers
@@ -25,6 +25,7 @@ pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root has privile
 
 AGENT = "daemon"  # a user that every machine has, and that is not the workers'
 UID, GID = pwd.getpwnam(AGENT).pw_uid, pwd.getpwnam(AGENT).pw_gid
+OTHER_UID = 2  # neither root nor the agent's
 OWN = HEAD + f"agent_user: {AGENT}\n"
 # What weir serve itself and nginx's master may keep: see weir__privilege_limit.
 KEPT = {"chown": 0, "dac_override": 1, "dac_read_search": 2, "fowner": 3, "kill": 5, "setgid": 6, "setuid": 7, "setpcap": 8,
@@ -375,6 +376,34 @@ def test_root_does_not_read_rules_that_the_agent_wrote(host):
         os.kill(int(worker), signal.SIGKILL)
     wait_until(lambda: len(one.workers()) == 2, "other workers")
     assert one.get("/two").status == 429
+
+
+def test_a_command_of_root_does_not_read_rules_that_the_agent_wrote(host):
+    one = host(OWN + ADMIN + RULES.replace("limit: 2", "key: all, limit: 2")).begin()
+    assert "two: all blocked" in weir("key", "block", "all", "--for", "1h", cwd=one.folder).stdout
+    published = one.folder / "state/published.yaml"
+    secret = private(one.folder / "secret", published.read_text().replace("two", "hidden"))
+    os.kill(one.wait_for_agent(), signal.SIGSTOP)  # it would put the file right again
+    as_agent("import os, sys; os.unlink(sys.argv[2]); os.symlink(*sys.argv[1:])", secret, published)
+    shown = weir("key", "show", "all", cwd=one.folder, code=1)
+    assert "hidden" not in shown.stdout + shown.stderr
+
+
+def test_a_command_of_root_refuses_a_segment_that_another_user_put_there(host):
+    """In a folder such as /dev/shm, while weir is stopped."""
+    one = host(OWN.replace("@FOLDER@/segment", "@FOLDER@/shared/segment") + RULES.replace("limit: 2", "key: all, limit: 2"))
+    (one.folder / "shared").mkdir()
+    (one.folder / "shared").chmod(0o1777)
+    one.start()
+    one.signal(signal.SIGTERM)
+    assert one.end() == 0
+    for file in (one.folder / "shared").iterdir():
+        os.chown(file, OTHER_UID, OTHER_UID)
+    refused = weir("key", "block", "all", "--for", "1h", cwd=one.folder, code=1)
+    assert "another user" in refused.stderr, refused.stderr
+    for owner in (0, UID):  # root's, and the agent's
+        os.chown(one.folder / "shared/segment", owner, owner)
+        assert "blocked" in weir("key", "block", "all", "--for", "1h", cwd=one.folder).stdout
 
 
 def test_rules_that_the_workers_cannot_read(host):
