@@ -26,9 +26,8 @@ async function dead(times) {
     const tickets = [];
     for (let i = 0; i < times; i++) {
         const user = fresh("user");
-        await ask(name, user);
-        const { status, ticket } = await ask(name, user);
-        assert.equal(status, 202);
+        let ticket = ""; // workers load the rule one after the other, so a request may still pass
+        await until("a request is deferred", async () => (ticket = (await ask(name, user)).ticket) !== "");
         tickets.push(ticket);
     }
     await publish(name, "draft");
