@@ -357,6 +357,12 @@ def test_a_new_master_that_dies(installed):
         wait_until(lambda: one.masters() and one.masters() != old, "another master")
 
 
+def is_group(pid):
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(pid, 0)
+        return True
+
+
 def test_a_port_of_a_reload_that_failed_is_free_for_the_next_version(installed):
     one = installed().start()
     old = one.masters()
@@ -364,8 +370,10 @@ def test_a_port_of_a_reload_that_failed_is_free_for_the_next_version(installed):
     one.install(OTHER)
     one.change(f'"127.0.0.1:{one.port}"', f'["127.0.0.1:{one.port}", "127.0.0.1:{other}"]')
     one.signal(signal.SIGUSR2)
-    os.kill(new_master(one, *old), signal.SIGKILL)
+    new = new_master(one, *old)
+    os.kill(new, signal.SIGKILL)
     one.wait_for_log("nginx did not start with the new weir.yaml; the previous one goes on")
+    wait_until(lambda: not is_group(new), "the end of its workers, which have the port, too")
     one.signal(signal.SIGUSR2)
     one.wait_for_log(f"weir {OTHER} has taken over from weir {OTHER}")
     one.wait_for_log("reloaded weir.yaml")
