@@ -536,7 +536,8 @@ WEIR_MUST_CHECK int weir_key_reset(weir *engine, const char *rule, const void *k
 /*
  * Denies the key's requests under the rule until now + for_ns (at most 400 days), in all tiers that have a limit; its
  * counter goes on as it was. 0 unblocks. On this host at once; with weir_options.key_commands on all hosts, within a
- * second; 1: on this host alone, as the queue of these commands is full. WEIR_ELIMIT: the rule has no counter, as it bans or lets pass everything.
+ * second; 1: on this host alone, as the queue of these commands is full. WEIR_ELIMIT: the rule has no counter, as it
+ * bans or lets pass everything.
  */
 WEIR_MUST_CHECK int weir_key_block(weir *engine, const char *rule, const void *key, size_t len, int64_t for_ns,
                                    weir_time now);

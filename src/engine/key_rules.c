@@ -11,11 +11,16 @@ static bool has_counter(const struct weir__rule *rule)
     return false;
 }
 
+static bool is_in_address(char c)
+{
+    return weir__hex_value(c) >= 0 || c == '.' || c == ':' || c == '/';
+}
+
 /* What weir__address_text writes: an address or a prefix. */
 static bool is_address_text(weir_text value)
 {
     size_t i = 0;
-    while (i < value.len && (weir__hex_value(value.data[i]) >= 0 || memchr(".:/", value.data[i], 3)))
+    while (i < value.len && is_in_address(value.data[i]))
         i++;
     return i == value.len && (memchr(value.data, '.', value.len) || memchr(value.data, ':', value.len));
 }
