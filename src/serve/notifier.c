@@ -234,7 +234,12 @@ static bool add_signature(const struct weir__notifier *notifier, const char *tim
         return false;
     }
     snprintf(line, sizeof line, "webhook-signature: %s", value);
-    *headers = curl_slist_append(*headers, line);
+    struct curl_slist *with_signature = curl_slist_append(*headers, line);
+    if (!with_signature) { /* the message is not sent unsigned */
+        snprintf(why, size, "no memory");
+        return false;
+    }
+    *headers = with_signature;
     return true;
 }
 
