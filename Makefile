@@ -85,7 +85,7 @@ LIB_OBJ := $(LIB_SRC:%.c=$B/%.o)
 STORE_OBJ := $(STORE_SRC:%.c=$B/%.o) $B/src/remote/script_text.o
 # In the order in which the linker needs them.
 LIBWEIR := $B/libweir-store.a $B/libweir.a
-DAEMON_OBJ := $(DAEMON_SRC:%.c=$B/%.o) $B/src/control/dashboard_files.o $B/src/stats/membership_script.o $B/src/sync/keys_script.o $(if $(CROSS),,$B/src/queue/redis_scripts.o)
+DAEMON_OBJ := $(DAEMON_SRC:%.c=$B/%.o) $B/src/control/dashboard_files.o $B/src/stats/membership_script.o $B/src/stats/queries_script.o $B/src/sync/keys_script.o $B/src/serve/doctor_script.o $(if $(CROSS),,$B/src/queue/redis_scripts.o)
 CLI_OBJ := $(CLI_SRC:%.c=$B/%.o)
 RESP_OBJ := $(patsubst %.c,$B/%.o,$(wildcard src/services/resp/*.c))
 API_OBJ := $(API_SRC:%.c=$B/%.o)
@@ -115,7 +115,8 @@ help:
 	@echo "make fuzzers    the fuzz targets (CC=clang SANITIZER=fuzzer)"
 	@echo "make dashboard  the dashboard alone, in build/web (needs npm's packages, by ./dev)"
 	@echo "make nginx      the module for nginx (needs nginx-dev)"
-	@echo "make man        the man pages and the completion for bash, from the help texts and docs/"
+	@echo "make man        the man pages and the completions for bash, zsh and fish, from the help texts and docs/"
+	@echo "make diagrams   docs/images/*.svg, from docs/diagrams"
 	@echo "make tidy       clang-tidy, and clang's warnings (CC=clang)"
 	@echo "make install    into DESTDIR/PREFIX (default /usr/local), with module and systemd unit if 'make nginx' was there before"
 	@echo "make deb        a Debian package, build/weir_VERSION_ARCH.deb (needs nginx-dev and dpkg-dev)"
@@ -139,7 +140,7 @@ $(filter $B/src/algo/% $B/src/table/% $B/src/engine/take% $B/src/engine/fast_res
 # A check needs at most 16 KiB of stack in all (tests/unit/engine/test_stack.c); no single frame of it may be large.
 $B/src/engine/check.o $B/src/engine/check_descriptors.o: ALL_CFLAGS += $(if $(SANITIZER),,-Wframe-larger-than=4096)
 
-$B/src/remote/script_text.c: tools/lua_to_c.py $(filter-out lua/queue% lua/hosts.lua lua/keys.lua,$(wildcard lua/*.lua))
+$B/src/remote/script_text.c: tools/lua_to_c.py $(filter-out lua/queue% lua/hosts.lua lua/keys.lua lua/doctor.lua lua/queries.lua,$(wildcard lua/*.lua))
 	@mkdir -p $(@D)
 	python3 tools/lua_to_c.py lua/main.lua > $@.new && mv $@.new $@
 
@@ -167,11 +168,25 @@ $B/src/stats/membership_script.c: tools/lua_to_c.py lua/hosts.lua
 $B/src/stats/membership_script.o: $B/src/stats/membership_script.c
 	$(CC) $(ALL_CFLAGS) -c $< -o $@
 
+$B/src/stats/queries_script.c: tools/lua_to_c.py lua/queries.lua
+	@mkdir -p $(@D)
+	python3 tools/lua_to_c.py lua/queries.lua > $@.new && mv $@.new $@
+
+$B/src/stats/queries_script.o: $B/src/stats/queries_script.c
+	$(CC) $(ALL_CFLAGS) -c $< -o $@
+
 $B/src/sync/keys_script.c: tools/lua_to_c.py lua/keys.lua
 	@mkdir -p $(@D)
 	python3 tools/lua_to_c.py lua/keys.lua > $@.new && mv $@.new $@
 
 $B/src/sync/keys_script.o: $B/src/sync/keys_script.c
+	$(CC) $(ALL_CFLAGS) -c $< -o $@
+
+$B/src/serve/doctor_script.c: tools/lua_to_c.py lua/doctor.lua
+	@mkdir -p $(@D)
+	python3 tools/lua_to_c.py lua/doctor.lua > $@.new && mv $@.new $@
+
+$B/src/serve/doctor_script.o: $B/src/serve/doctor_script.c
 	$(CC) $(ALL_CFLAGS) -c $< -o $@
 
 dashboard: build/web/index.html
@@ -217,6 +232,7 @@ $B/src/control/rest.o: src/control/openapi.json
 $B/src/cli/options.o: src/cli/help.txt
 
 $B/src/cli/init.o: src/cli/starter.yaml
+$B/src/cli/serve_demo.o: examples/quickstart.yaml
 
 # In the order of enum weir__rq_which.
 QUEUE_LUA := $(patsubst %,lua/queue_%.lua,put claim change expire list)
@@ -243,7 +259,8 @@ $B/libweir-store.so: $(STORE_OBJ) $(STORE_BASE) $B/libweir.so src/libweir.map
 	ln -sf libweir-store.so $B/$(STORE_SONAME)
 
 # In an archive, so that a test takes only what it needs of it, and not what that stands on.
-$B/libweir-daemon.a: $(DAEMON_OBJ)
+# With the decision API's parser and writer, by which the dashboard tries a request.
+$B/libweir-daemon.a: $(DAEMON_OBJ) $(addprefix $B/src/services/http/,check.o read.o write.o)
 	rm -f $@
 	$(AR) rcs $@ $^
 
@@ -255,13 +272,14 @@ nginx: $(LIBWEIR) $B/libweir-resp.a $B/libweir-rls.a $B/libweir-api.a
 	+WEIR_CFLAGS="-DWEIR__BUILD $(if $(SANITIZER),-O1 -g1 $(SAN),$(HARDEN))" WEIR_LDFLAGS="$(HARDEN_LINK) $(SAN)" CC=$(CC) nginx/build.sh $B/nginx "$(LIBWEIR)" $B/libweir-resp.a \
 		$B/libweir-rls.a $B/libweir-api.a
 
-# All sources, each time: what clang-tidy finds depends on what they include. CC=clang: with clang's own warnings.
+# All sources, as what clang-tidy finds depends on what they include; tools/tidy.sh knows those that passed.
+# CC=clang: with clang's own warnings.
 # TIDY_NODES: how much of a function's states the analyzer looks at; it is nearly all of the time.
 TIDY_NODES ?= 225000
 TIDY := $(patsubst %.c,tidy/%,$(wildcard src/*/*.c src/*/*/*.c))
 tidy: $(TIDY)
 $(TIDY): tidy/%: %.c FORCE | $B/include/xxhash.h $(PROTO_C)
-	clang-tidy --quiet --warnings-as-errors='*' $< -- $(filter-out -MMD -MP -g -O%,$(ALL_CFLAGS)) -isystem $B/proto \
+	tools/tidy.sh $< $(filter-out -MMD -MP -g -O%,$(ALL_CFLAGS)) -isystem $B/proto \
 		-isystem $(shell pkg-config --variable=includedir libpq) -Xclang -analyzer-config -Xclang max-nodes=$(TIDY_NODES)
 
 PREFIX ?= /usr/local
@@ -353,7 +371,7 @@ $B/fuzz/fuzz_api: fuzz/fuzz_api.c $B/libweir-api.a $(LIBWEIR)
 # The command's own reading of rule files.
 DOCUMENTS_OBJ := $(filter-out %/main.o %/rules_check.o,$(CLI_OBJ))
 $B/fuzz/fuzz_documents: $(DOCUMENTS_OBJ)
-DAEMON_FUZZERS := $(patsubst %,$B/fuzz/fuzz_%,documents ingest membership control)
+DAEMON_FUZZERS := $(patsubst %,$B/fuzz/fuzz_%,documents ingest membership queries control)
 $(DAEMON_FUZZERS): $B/fuzz/%: fuzz/%.c $B/libweir-daemon.a $(LIBWEIR)
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) -fsanitize=fuzzer $(ALL_LDFLAGS) $< $(filter %.o,$^) $B/libweir-daemon.a $(LIBWEIR) -o $@ $(DAEMON_LIBS) $(LDLIBS)
@@ -379,16 +397,22 @@ $B/bench/%: bench/%.c $(LIBWEIR)
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) $< $(LIBWEIR) -o $@ -lm $(LDLIBS)
 
-# What weir says of itself, and docs/, as man pages; the former as a completion for bash, too.
-MAN := $(addprefix $B/man/,weir.1 weir.yaml.5 weir-rules.5)
-man: $(MAN) $B/weir.bash
+# The diagrams of docs/, from their sources; docs/diagrams/svg.py is a module of theirs.
+diagrams: all
+	for script in $(filter-out %/svg.py,$(wildcard docs/diagrams/*.py)); do python3 -B $$script || exit 1; done
 
-$(MAN) &: $B/weir docs/serve.md docs/rules.md $(addprefix tools/,man_pages.py command_help.py markdown_to_man.py troff.py)
+# What weir says of itself, and docs/, as man pages; the former as completions for shells, too.
+MAN := $(addprefix $B/man/,weir.1 weir.yaml.5 weir-rules.5 weir-nginx.5 weir-errors.5)
+COMPLETIONS := $(addprefix $B/completions/,weir.bash _weir weir.fish)
+man: $(MAN) $(COMPLETIONS)
+
+$(MAN) &: $B/weir $(addprefix docs/reference/,weir-yaml.md serve.md rules.md identity.md responses.md descriptors.md nginx.md nginx-queue.md nginx-logs.md errors.md) $(addprefix tools/,man_pages.py command_help.py markdown_to_man.py troff.py)
 	@mkdir -p $(@D)
 	python3 -B tools/man_pages.py $B/weir docs $(@D)
 
-$B/weir.bash: $B/weir tools/completion.py tools/command_help.py
-	python3 -B tools/completion.py $B/weir > $@.new && mv $@.new $@
+$(COMPLETIONS) &: $B/weir tools/completion.py tools/command_help.py
+	@mkdir -p $(@D)
+	python3 -B tools/completion.py $B/weir $(@D)
 
 install: all man
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/pkgconfig $(DESTDIR)$(PREFIX)/include/weir
@@ -402,8 +426,13 @@ install: all man
 	install -m 644 $B/weir.pc $B/weir-store.pc $(DESTDIR)$(PREFIX)/lib/pkgconfig/
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/man/man1 $(filter %.1,$(MAN))
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/man/man5 $(filter %.5,$(MAN))
-	install -D -m 644 $B/weir.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/weir
-	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/doc/weir README.md CHANGELOG.md LICENSE SECURITY.md docs/*.md
+	install -D -m 644 $B/completions/weir.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/weir
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/zsh/$(if $(filter /usr,$(PREFIX)),vendor-completions,site-functions) \
+	    $B/completions/_weir
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d $B/completions/weir.fish
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/doc/weir README.md CHANGELOG.md LICENSE SECURITY.md CONTRIBUTING.md
+	cd docs && find . -type f \( -name '*.md' -o -name '*.svg' -o -name '*.png' \) \
+	    -exec install -D -m 644 {} $(abspath $(DESTDIR)$(PREFIX)/share/doc/weir/docs)/{} \;
 	if [ -f $B/nginx/ngx_http_weir_module.so ]; then \
 	    install -D -m 644 -t $(DESTDIR)$(PREFIX)/lib/weir $B/nginx/ngx_http_weir_module.so \
 	        $B/nginx/ngx_stream_weir_module.so; \
@@ -422,7 +451,7 @@ clean:
 	rm -rf build
 
 FORCE:
-.PHONY: all help tests fuzzers dashboard nginx man tidy install deb clean FORCE
+.PHONY: all help tests fuzzers dashboard nginx man diagrams tidy install deb clean FORCE
 .SECONDARY:
 -include $(LIB_OBJ:.o=.d) $(STORE_OBJ:.o=.d) $(DAEMON_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(RESP_OBJ:.o=.d) $(RLS_OBJ:.o=.d) $(API_OBJ:.o=.d) \
 	$(TESTS:=.d)

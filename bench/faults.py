@@ -3,7 +3,7 @@
 
 Three hosts (weir serve, one worker each) with a real Redis, Sentinel set or cluster, 600 requests a second spread over them at
 random: to a strict rule that fails closed, to a strict rule that falls back to the host's own counters, and to an eventual rule.
-Then the fault, for 5 s, its repair, and 4 s more. docs/reliability.md has the results; the faults are those of the
+Then the fault, for 5 s, its repair, and 4 s more. docs/internals/reliability.md has the results; the faults are those of the
 tests (tests/e2e/faults.py).
 """
 import argparse

@@ -47,7 +47,7 @@ done = function(summary, latency, requests)
 end
 """
 
-RULE = "  - {{ name: {name}, match: {{ path: '{path}' }}, key: '{key}', limit: {limit}, window: {window}{more} }}\n"
+RULE = "  - {{ name: {name}, match: {{ path: '{path}' }}, key: '{key}', limit: {limit}, window: {window}, warn_at: 80%{more} }}\n"
 
 
 def free_port():

@@ -10,7 +10,7 @@ half again; the results are of the last seconds of the overload, in the steady s
 Also: how many denied requests a second are deferred (512 bytes each, on SQLite with its default fsync policy, and on a
 Redis with appendfsync always), and the cost of a permit compared with a token.
 
-With --plots the plots of docs/overload.md are written anew, among them the simulated step response of the controller.
+With --plots the plots of docs/internals/overload.md are written, among them the simulated step response of the controller.
 """
 import argparse
 import contextlib

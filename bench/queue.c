@@ -1,5 +1,5 @@
 /*
- * The queue's storage alone, as the agent uses it: for bench/pressure.py and docs/queue.md.
+ * The queue's storage alone, as the agent uses it: for bench/pressure.py and docs/internals/queue.md.
  *
  *   queue URL BATCH COUNT [second]    puts COUNT requests of 1 KiB by 1,000 keys, BATCH at a time; then claims and
  *                                     delivers all

@@ -32,7 +32,7 @@ descriptors:
   - { key: user, rate_limit: { unit: hour, requests_per_unit: 4000000000 } }
 """
 OWN = """rules:
-  - { name: api, match: { path: /api/* }, key: 'ip:${client_ip}', limit: 1000000, window: 1s }
+  - { name: api, match: { path: /api/* }, key: 'ip:${client_ip}', limit: 1000000, window: 1s, warn_at: 80% }
 """
 CHECK = {"attributes": {"path": "/api/items", "method": "GET", "ip": "203.0.113.9"}}
 LUA = (pathlib.Path(__file__).parent / "token_bucket.lua").read_text()

@@ -206,7 +206,7 @@ int main(int argc, char **argv)
         return 2;
     for (unsigned i = 0; i < WEIR__CHANNELS; i++)
         sockets[i] = -1;
-    struct weir__driver driver = {NULL, on_open, on_close, on_send, on_wake, on_done, on_changed};
+    struct weir__driver driver = {NULL, on_open, on_close, on_send, on_wake, on_done, on_changed, .heartbeat_us = 0};
     int64_t begun = now_us();
     client = weir__client_new(&options, &driver, 1, begun);
     if (!client)

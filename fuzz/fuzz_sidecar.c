@@ -145,7 +145,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (size < 6)
         return -1;
     bool history = data[0] & HISTORY;
-    size_t bytes = history ? weir__history_bytes(PARTS) : weir__hot_bytes(PARTS);
+    size_t bytes = weir__row_file_bytes(history ? &weir__history_format : &weir__hot_format, PARTS);
     uint8_t *memory = aligned_alloc(64, (bytes + 63) / 64 * 64);
     memset(memory, 0, bytes);
     if (history) {

@@ -1,6 +1,8 @@
--- Blocks and resets of keys that hold on all hosts: docs/store.md, "Blocks and resets". All times are the server's.
+-- Blocks and resets of keys that hold on all hosts: docs/internals/sync.md, "Blocks and resets".
+-- All times are the server's.
 -- KEYS[1]: a hash; a field is an entry, by its kind, rule and key. KEYS[2]: a sorted set of the fields by their sequence
--- numbers, which rise: microseconds, or the last one plus 1. KEYS[3]: the number of the sender's last command.
+-- numbers, which rise: microseconds, or the last one plus 1. KEYS[3]: the number of the sender's last command. KEYS[4]:
+-- the open queries of lua/queries.lua, which all hosts see with this script.
 -- A block has an end, and is kept until no host can have an older block of the key that ends later: so an unblocked
 -- entry is kept as long as its block would have lasted.
 -- ARGV: 'put', kind ('block' or 'reset'), rule, key, by, reason, host; milliseconds to its end (0: unblocks), number of
@@ -10,7 +12,7 @@
 -- unless the server has it with this number or a later one. Reply: 2: written; 1: the server has it; 0: no room, which
 -- removes no other entry.
 -- ARGV: 'read', sequence number, maximum. Reply: the server's last number, the number to go on from (the entries end
--- there if it is the last), then 9 elements for each entry after the given number: its number, kind, rule, key, by,
+-- there if it is the last), a list of ids and texts of open queries, then 9 elements for each entry after the given number: its number, kind, rule, key, by,
 -- reason, host, milliseconds to its end, and milliseconds that it is kept.
 local call = redis.call
 local entries, order, what = KEYS[1], KEYS[2], ARGV[1]
@@ -36,7 +38,15 @@ local newest = tonumber(call('ZRANGE', order, -1, -1, 'WITHSCORES')[2] or 0)
 
 if what == 'read' then
     local fields = call('ZRANGEBYSCORE', order, '(' .. ARGV[2], '+inf', 'LIMIT', 0, tonumber(ARGV[3]))
-    local reply = {digits(newest), digits(newest)}
+    local queries, open = call('HGETALL', KEYS[4]), {}
+    for i = 1, math.min(#queries, 64), 2 do
+        local good, query = pcall(cmsgpack.unpack, queries[i + 1])
+        if good and type(query) == 'table' and type(query[1]) == 'number' and query[1] > now and type(query[2]) == 'string' then
+            open[#open + 1] = queries[i]
+            open[#open + 1] = query[2]
+        end
+    end
+    local reply = {digits(newest), digits(newest), open}
     if #fields == 0 then
         return reply
     end

@@ -175,8 +175,8 @@ static const char *ngx_weir_advice(int error, const char *path, char *room, size
 {
     switch (error) {
     case WEIR_EVERSION:
-        return "the segment was made by another version of weir; run the matching version, or remove the file or add "
-               "\"rebuild\" to weir_segment: the counters in it are lost then";
+        return "the segment was made by another version of weir; stop nginx and run \"weir segment convert\", or "
+               "remove the file or add \"rebuild\" to weir_segment: the counters in it are lost then";
     case WEIR_EDAMAGED:
     case WEIR_ETRUNCATED:
         return "the segment is damaged; remove the file or add \"rebuild\" to weir_segment: the counters in it are "
@@ -227,8 +227,8 @@ static ngx_int_t ngx_weir_segment_open(ngx_conf_t *cf, ngx_weir_engine_t *conf)
                       weir_strerror(error), weir_error_name(error));
     if (weir_stats_read(conf->segment, &stats) == 0 && stats.bytes != (uint64_t)conf->segment_size)
         ngx_log_error(NGX_LOG_WARN, cf->log, 0,
-                      "weir_segment \"%V\" exists and keeps its size of %uL bytes; remove the file for %O bytes: the "
-                      "counters in it are lost then",
+                      "weir_segment \"%V\" exists and keeps its size of %uL bytes, not %O; \"weir segment resize\" "
+                      "changes it, and keeps the counters",
                       &conf->segment_path, stats.bytes, conf->segment_size);
     return NGX_OK;
 }

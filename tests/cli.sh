@@ -31,10 +31,13 @@ fails 2 "$weir" dump
 fails 2 "$weir" dump --nonsense
 fails 2 "$weir" demo --nonsense
 fails 1 "$weir" dump "$work/absent"
-grep -q 'no segment at this path' "$work/err"
+grep -q 'no segment at this path: its folder is missing, or weir .* has not run' "$work/err"
 echo 'not a segment' >"$work/text"
 fails 1 "$weir" dump "$work/text"
 grep -q WEIR_ENOTSEG "$work/err"
+fails 1 "$weir" segment convert "$work/text"
+fails 1 "$weir" segment convert "$work/absent"
+"$weir" segment convert --quiet "$work/absent"
 
 "$weir" demo >"$work/demo"
 [ "$(grep -c allowed "$work/demo")" -eq 5 ]

@@ -26,7 +26,7 @@ lacks() { if grep -qF -- "$1" "$2"; then echo "unexpected: $1"; exit 1; fi; }
 # ---- help and wrong command lines ----
 "$weir" help | grep -q '  rules '
 for command in "rules list" "rules get" "rules apply" "rules import" "rules diff" "rules publish" "rules rollback" "rules history" \
-    "rules validate" "token create" "token list" "token revoke" "queue stats" "queue list" "queue get" "queue cancel" \
+    "rules validate" "token create" "token link" "token list" "token revoke" "queue stats" "queue list" "queue get" "queue cancel" \
     "queue requeue" "key show" "key list" "key block" "key unblock" "key reset" "key take"; do
     # shellcheck disable=SC2086 # two words on purpose
     "$weir" $command --help >"$work/out"
@@ -156,6 +156,8 @@ reported "there is no such version"
 fails 1 "$weir" rules publish settings --stage shadow --version 1 "$db"
 "$weir" rules rollback login --to 1 --publish enforced "$db" | grep -qx 'login: v3 has the text of v1'
 "$weir" rules get login "$db" | grep -qx 'limit: 5'
+"$weir" rules rollback login --to 3 "$db" >"$work/out"
+printed 'login: v4 has the text of v3; it is not published: --publish enforced does that'
 fails 1 "$weir" rules rollback login --to 77 "$db"
 "$weir" rules rollback --revision 3 --reason "as it was" "$db" | grep -qx 'revision 5 is published, as revision 3 was'
 "$weir" rules get published "$db" | grep -q 'limit: 50'
@@ -175,7 +177,7 @@ grep -q '10-messages.yaml:19:5: warning' "$work/err"
 "$weir" rules list --json "$db" | json '[i["name"] for i in d["items"]] == ["domain:messages", "everything"]'
 "$weir" rules apply "$db" "$rules/many" --prune --publish enforced 2>/dev/null |
     grep -qx '0 created, 0 changed, 0 deleted, 2 unchanged'
-"$weir" rules apply "$db" shop.yaml | grep -q '^login  *created  *v5$' # its versions continue
+"$weir" rules apply "$db" shop.yaml | grep -q '^login  *created  *v6$' # its versions continue
 
 # ---- all of it, or nothing ----
 cat >clash.yaml <<'END'
@@ -281,6 +283,24 @@ id=$(cut -d_ -f2 token)
 "$weir" token list "$db" | grep -qE "^$id +ci +editor .* revoked"
 fails 1 "$weir" token revoke "$id" "$db"
 fails 1 "$weir" token create x --role emperor "$db"
+# Login links: for a dashboard that only this host can reach.
+fails 1 "$weir" token link me --role viewer "$db"
+reported "where is the dashboard? --url, or --file with its weir.yaml"
+printf 'admin: 127.0.0.1:9091\nstate: %s/linked\nsegment: { path: %s/linked-segment }\nrules: []\n' "$work" "$work" >linked.yaml
+fails 2 "$weir" token link me --file linked.yaml
+"$weir" token link me --role viewer --file linked.yaml >link 2>"$work/err"
+grep -qE '^http://127\.0\.0\.1:9091/#login=[0-9a-f]{12}_[A-Za-z0-9_-]{43}$' link
+reported "logs a browser of this host in, once, until"
+"$weir" token link me --role viewer --json --file linked.yaml | json '"#login=" + d["link"] in d["url"] and d["role"] == "viewer"'
+"$weir" token list --json --file linked.yaml | json 'len(d["items"]) == 2 and "link" not in d["items"][0]'
+sed -i 's/127.0.0.1/0.0.0.0/' linked.yaml
+fails 1 "$weir" token link me --role viewer --file linked.yaml
+reported "login links are for an admin listener that only this host can reach"
+# The state folder is made with the folders above it, as a new user's ~/.local/state/weir has to be.
+mkdir fresh
+printf '%s\n' "gateway: { listen: 8080, upstreams: [http://127.0.0.1:9000] }" "admin: 127.0.0.1:9091" "state: a/b/state" >fresh/weir.yaml
+"$weir" token create first --role operator --file fresh/weir.yaml >"$work/out" 2>&1
+[ -s fresh/a/b/state/rules.db ]
 fails 1 "$weir" token create x --role viewer --expires yesterday "$db"
 
 # ---- the database that a weir.yaml names ----
@@ -463,4 +483,30 @@ for command in (["rules", "list"], ["rules", "history"], ["token", "list"]):
     lines = text.decode().splitlines()
     assert len(lines) > 1 and all(len(line) <= 80 for line in lines), lines
 END
+# ---- progress: on a terminal only ----
+{
+    echo "rules:"
+    seq 1500 | sed 's|.*|  - { name: p&, match: { path: /p& }, limit: 5, window: 1m }|'
+} >many.yaml
+python3 - "$weir" <<'END'
+import os, pty, re, subprocess, sys
+ends = pty.openpty()
+command = [sys.argv[1], "rules", "apply", "many.yaml", "--db=sqlite:many.db"]
+process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=ends[1])
+os.close(ends[1])
+shown = b""
+while True:
+    try:
+        data = os.read(ends[0], 4096)
+    except OSError:
+        break
+    shown += data
+assert process.wait() == 0
+lines = re.findall(rb"writing: (\d+) of 1500, about \d+ s left\r", shown)
+assert not shown or (lines == sorted(lines, key=int) and shown.endswith(b"\033[K")), shown # a fast machine shows nothing
+command[-1] = "--db=sqlite:piped.db"
+piped = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, check=True)
+assert piped.stderr == b"", piped.stderr
+END
+
 echo "weir rules, weir token, weir queue and weir key: good"

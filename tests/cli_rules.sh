@@ -423,7 +423,14 @@ grep -qF 'limited.yaml:3:26: warning: identity has no source of user_id: no requ
 grep -qF 'limited.yaml:3:5: warning: identity has no source of tier: every request has the default limit of "user"' err
 grep -qF 'limited.yaml:3:5: warning: a segment of 64MiB holds 819 keys of "user" at their limit, of 4.6 kB each' err
 grep -qE '^user .* 1h +sliding_window_log +too many$' out
-grep -qx 'segment for a million keys of each: none is large enough; one of 64MiB holds 819 of each' out
+grep -qx 'segment for a million keys of each: none is large enough, as a slab has at most 2304MiB; one of 64MiB holds 819 of each' out
+(cat limited.yaml; echo 'segment: { size: 100GiB }') >huge.yaml
+"$weir" lint huge.yaml 2>err | grep -q 'large enough, .*; one of 100GiB holds 471859 of each$' # not 1310720
+# The store has the counters of strict rules, which a log is by default.
+(cat limited.yaml; echo 'store: redis://127.0.0.1:1') >stored.yaml
+"$weir" lint stored.yaml 2>err | grep -q '1 rule; 2 warnings$'
+(cat limited.yaml; echo 'store: { url: redis://127.0.0.1:1, consistency: local }') >stored.yaml
+"$weir" lint stored.yaml 2>err | grep -q '1 rule; 3 warnings$'
 grep -qx 'limited.yaml: 1 rule; 3 warnings' out
 fails 1 "$weir" lint --strict limited.yaml
 (cat limited.yaml; echo 'identity: { user_id: header:X-User, tier: header:X-Plan }'; echo "segment: { size: 128MiB }") >fits.yaml

@@ -18,7 +18,8 @@ if [ -f "$unit" ]; then
     awk '/Overall exposure level/ { seen = 1; for (i = 1; i <= NF; i++) if ($i ~ /^[0-9.]+$/) level = $i } END { exit !(seen && level <= 3.0) }' \
         "$to/exposure"
 fi
-for file in man/man1/weir.1 man/man5/weir.yaml.5 man/man5/weir-rules.5 bash-completion/completions/weir doc/weir/serve.md; do
+for file in man/man1/weir.1 man/man5/weir.yaml.5 man/man5/weir-rules.5 man/man5/weir-nginx.5 man/man5/weir-errors.5 bash-completion/completions/weir \
+    zsh/site-functions/_weir fish/vendor_completions.d/weir.fish doc/weir/docs/reference/weir-yaml.md; do
     [ -s "$to/usr/share/$file" ]
 done
 [ "$(pkg-config --modversion weir)" = "$(build/gcc/weir version | cut -d' ' -f2)" ]

@@ -6,6 +6,7 @@ make man writes them beside WEIR. What the command takes is asked of the command
 import collections
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -15,6 +16,7 @@ MADE = WEIR.parent
 DOCS = pathlib.Path(__file__).resolve().parent.parent / "docs"
 LONG = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
 failures = []
+EMPTY = tempfile.mkdtemp()  # without files, which shells would offer, too
 
 
 def check(holds, what):
@@ -31,9 +33,53 @@ def run(*words, **more):
 def completed(*words):
     """What bash offers for the last word."""
     script = '. "$0"; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _weir; printf "%s\\n" "${COMPREPLY[@]}"'
-    done = run("bash", "-euc", script, MADE / "weir.bash", "weir", *words)
+    done = run("bash", "-euc", script, MADE / "completions" / "weir.bash", "weir", *words)
     check(done.returncode == 0 and not done.stderr, f"completion of {words}: {done.stderr}")
     return done.stdout.split()
+
+
+# The function is called with stand-ins for what only exists while zsh completes a line.
+ZSH = """
+compadd() { while [[ $1 != -- ]] shift; shift; print -rl -- "$@"; }
+_describe() { print -rl -- "${(@)${(P)@[-1]}%%:*}"; }
+_files() { : }
+compset() { : }
+source @FILE@
+"""
+
+
+def completed_by_zsh(*words):
+    script = "words=(weir \"$@\") CURRENT=$(($# + 1)); " + ZSH.replace("@FILE@", str(MADE / "completions" / "_weir"))
+    done = run("zsh", "-fuc", script, "zsh", *words)
+    check(done.returncode == 0 and not done.stderr, f"zsh: completion of {words}: {done.stderr}")
+    last = words[-1].split("=")[-1]
+    return [word for word in done.stdout.split() if word.startswith(last)]
+
+
+def completed_by_fish(*words):
+    script = 'source $argv[1]; complete -C (string join " " -- weir $argv[2..-1])'
+    done = run("fish", "--no-config", "-c", script, MADE / "completions" / "weir.fish", *words, cwd=EMPTY)
+    check(done.returncode == 0 and not done.stderr, f"fish: completion of {words}: {done.stderr}")
+    return [line.split("\t")[0] for line in done.stdout.splitlines()]
+
+
+def check_other_shells(commands):
+    """zsh and fish offer the same as bash, which is compared with the command itself."""
+    shells = [(name, call) for name, call in (("zsh", completed_by_zsh), ("fish", completed_by_fish))
+              if shutil.which(name) or print(f"SKIP completion for {name}: it is not installed")]
+    groups = {words[0] for words in commands if len(words) == 2}
+    lines = [("",), ("-",), ("help", ""), ("rules", "publish", "--stage", ""), ("token", "create", "me", "--role", "o")]
+    lines += [(name, "") for name in groups] + [(*words, "-") for words in commands]
+    for name, call in shells:
+        for words in lines:
+            # fish offers long options only after two dashes; and a prefix of what is not an option matches inside, too.
+            asked = (*words[:-1], "--") if name == "fish" and words[-1] == "-" else words
+            check(sorted(set(call(*asked))) == sorted(completed(*words)), f"{name}: completion of {words}: {call(*asked)}")
+        check(call("rules", "publish", "--stage=sh") in (["shadow"], ["--stage=shadow"]), f"{name}: --stage=sh")
+    if shutil.which("zsh"):
+        done = run("zsh", "-fc", "fpath=($1 $fpath); autoload -Uz compinit; compinit -D; print $_comps[weir]", "zsh",
+                   MADE / "completions")
+        check(done.stdout.strip() == "_weir", f"zsh does not find it: {done.stdout} {done.stderr}")
 
 
 def takes(folder, words, option):
@@ -87,21 +133,29 @@ def check_pages(texts):
     check(run(WEIR, "version").stdout.strip() in page, "the version on the page")
     for words, text in texts.items():
         part = re.split(r"\n   weir [a-z ]+\n|\nSEE ALSO", page.split(f"\n   weir {' '.join(words)}\n")[1])[0]
-        own = text.split("\nWhich ")[0].removeprefix("usage: ").replace("docs/serve.md", "weir.yaml(5)")
+        own = text.split("\nWhich ")[0].removeprefix("usage: ").replace("docs/reference/weir-yaml.md", "weir.yaml(5)")
         missing = words_of(own) - words_of(part)
         check(not missing, f"of {words} weir(1) lacks {missing}")
-    for page, document in (("weir.yaml.5", "serve.md"), ("weir-rules.5", "rules.md")):
+    for page, document in (("weir.yaml.5", "reference/weir-yaml.md"), ("weir.yaml.5", "reference/serve.md"),
+                           ("weir-rules.5", "reference/rules.md"),
+                           ("weir-rules.5", "reference/identity.md"), ("weir-rules.5", "reference/responses.md"),
+                           ("weir-rules.5", "reference/descriptors.md"),
+                           ("weir-nginx.5", "reference/nginx.md"), ("weir-nginx.5", "reference/nginx-queue.md"),
+                           ("weir-nginx.5", "reference/nginx-logs.md"), ("weir-errors.5", "reference/errors.md")):
         text = (DOCS / document).read_text(encoding="utf-8").split("\n", 1)[1]
-        text = re.sub(r"^```\w*|`", "", text, flags=re.M)
+        text = re.sub(r"^```\w*|`|<!--.*?-->", "", text, flags=re.M)
         text = re.sub(r"^\|.*\n(?=\|[-|]+$)", "", text, flags=re.M) # the heads of tables
-        text = re.sub(r"\[(serve\.md|rules\.md)?([^\]]*)\]\([^)]*\)", r"\2", text) # those two have other names
+        text = re.sub(r"\[(weir-yaml\.md|rules\.md|nginx\.md|errors\.md)?([^\]]*)\]\([^)]*\)", r"\2", text) # those have other names
         missing = words_of(text) - words_of(rendered(page))
         check(not missing, f"of docs/{document} {page} lacks {missing}")
 
 
 def main():
     with tempfile.TemporaryDirectory() as folder:
-        check_pages(check_completion(folder))
+        texts = check_completion(folder)
+        check_other_shells(list(texts))
+        check_pages(texts)
+    pathlib.Path(EMPTY).rmdir()
     sys.exit(1 if failures else 0)
 
 

@@ -33,7 +33,9 @@ for file in usr/bin/weir usr/include/weir/weir.h usr/lib/libweir.so.0 usr/lib/li
     usr/lib/nginx/modules/ngx_stream_weir_module.so usr/share/nginx/modules-available/mod-http-weir.conf \
     usr/share/nginx/modules-available/mod-stream-weir.conf \
     usr/share/man/man1/weir.1.gz usr/share/man/man5/weir.yaml.5.gz usr/share/man/man5/weir-rules.5.gz \
-    usr/share/bash-completion/completions/weir usr/share/doc/weir/copyright usr/share/doc/weir/serve.md \
+    usr/share/man/man5/weir-nginx.5.gz usr/share/man/man5/weir-errors.5.gz \
+    usr/share/bash-completion/completions/weir usr/share/zsh/vendor-completions/_weir usr/share/fish/vendor_completions.d/weir.fish \
+    usr/share/doc/weir/copyright usr/share/doc/weir/docs/reference/weir-yaml.md \
     usr/share/doc/weir/examples/api.yaml usr/share/doc/weir/packaging/grafana/weir.json; do
     [ -s "$file" ] || fail "no $file"
 done

@@ -27,7 +27,7 @@ MAY_USE = {
 # Folder -> headers of other folders that it may include besides: what those offer to it.
 HEADERS = {
     "serve": {"config/config.h", "sync/sync.h", "overload/overload.h", "stats/stats.h", "stats/membership.h",
-              "services/http/reservations.h", "queue/queue.h", "control/control.h"},
+              "stats/host_queries.h", "services/http/api.h", "queue/queue.h", "control/control.h"},
     "cli": {"rules/set.h", "stats/stats.h", "control/control.h", "serve/serve.h"},
 }
 # Includes that break the arrows. This list may only shrink: an entry that no file needs any more is an error, too.
@@ -69,8 +69,9 @@ def main():
             if bad:
                 wrong.append(f"src/{name}:{number}: src/{folder} must not include {header}")
     wrong += [f"tools/check_includes.py: no file needs the exception {name} -> {header}" for name, header in sorted(EXCEPTIONS - used)]
-    for folder, headers in HEADERS.items(): # one of each folder; of stats also the list of hosts
-        if len({folder_of(header) for header in headers - {"stats/membership.h"}}) != len(headers - {"stats/membership.h"}):
+    for folder, headers in HEADERS.items(): # one of each folder; of stats also the list of hosts and their queries
+        headers = headers - {"stats/membership.h", "stats/host_queries.h"}
+        if len({folder_of(header) for header in headers}) != len(headers):
             wrong.append(f"tools/check_includes.py: HEADERS has two headers of one folder for {folder}")
     if not files:
         wrong.append("no sources found")

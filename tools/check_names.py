@@ -122,7 +122,7 @@ def retired_in_documents():
             continue
         if name == "CHANGELOG.md":
             text = re.sub(r"^\|.*\n", "", text, flags=re.M)
-        text = re.sub(r"^```console\n.*?^```$", "", text, flags=re.M | re.S)
+        text = re.sub(r"^```(?:console|text)\n.*?^```$", "", text, flags=re.M | re.S)
         text = re.sub(r"(?<!`)`[^`]+`", "", text)
         for found in PHRASE.findall(" ".join(text.split())):
             counts[f"{name}: '{found.lower()}'"] += 1
@@ -133,7 +133,7 @@ def long_lines():
     """Counts lines of documents that are too long; program output (```console) is as long as it is."""
     counts = collections.Counter()
     for path in documents():
-        text = re.sub(r"^```console\n.*?^```$", "", path.read_text(), flags=re.M | re.S)
+        text = re.sub(r"^```(?:console|text)\n.*?^```$", "", path.read_text(), flags=re.M | re.S)
         long = sum(len(line) > DOC_COLUMNS for line in text.splitlines())
         if long:
             counts[f"{path.relative_to(ROOT).as_posix()}: lines over {DOC_COLUMNS} columns"] = long

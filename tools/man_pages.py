@@ -1,8 +1,7 @@
 #!/usr/bin/env python3
 """Writes the man pages: man_pages.py WEIR DOCS FOLDER
 
-weir(1) is what `weir help` and `weir COMMAND --help` print, weir.yaml(5) is docs/serve.md, weir-rules(5) is
-docs/rules.md.
+weir(1) is what `weir help` and `weir COMMAND --help` print; the others are pages of docs/: see PAGES.
 """
 import pathlib
 import re
@@ -12,12 +11,17 @@ import command_help
 import markdown_to_man
 import troff
 
-# page: document, what it is about, the others
+# page: document, what it is about, the others; PARTS: further documents of a page
 PAGES = {
-    "weir.yaml": ("serve.md", "configuration of weir's gateway and service", "weir(1), weir-rules(5), nginx(8)"),
-    "weir-rules": ("rules.md", "the language of weir's rules", "weir(1), weir.yaml(5)"),
+    "weir.yaml": ("reference/weir-yaml.md", "configuration of weir's gateway and service", "weir(1), weir-rules(5), nginx(8)"),
+    "weir-rules": ("reference/rules.md", "the language of weir's rules", "weir(1), weir.yaml(5)"),
+    "weir-nginx": ("reference/nginx.md", "directives and variables of weir's nginx module", "weir(1), weir-rules(5), nginx(8)"),
+    "weir-errors": ("reference/errors.md", "errors and warnings of weir", "weir(1), weir.yaml(5), weir-rules(5)"),
 }
-SEE_ALSO = [".PP", "Pages that are named here with .md are in share/doc/weir of the place where weir is installed."]
+PARTS = {"weir.yaml": ("reference/serve.md",),
+         "weir-rules": ("reference/identity.md", "reference/responses.md", "reference/descriptors.md"),
+         "weir-nginx": ("reference/nginx-queue.md", "reference/nginx-logs.md")}
+SEE_ALSO = [".PP", "Pages that are named here with .md are in share/doc/weir/docs of the place where weir is installed."]
 
 
 def prose(text):
@@ -63,13 +67,24 @@ def weir_1(weir, version):
     out += [".SH DETAILS"]
     for one in commands:
         out += of_command(one, [])
-    return out + [".SH SEE ALSO", "weir.yaml(5), weir-rules(5), nginx(8)", *SEE_ALSO]
+    return out + [".SH SEE ALSO", "weir.yaml(5), weir-rules(5), weir-nginx(5), weir-errors(5), nginx(8)", *SEE_ALSO]
 
 
-def of_document(name, text, version):
-    _, what, others = PAGES[name]
-    pages = {document: f"{page}(5)" for page, (document, *_) in PAGES.items()}
-    body = markdown_to_man.body(text.split("\n", 1)[1], pages)
+def below(text):
+    """A document as a part of another: its headings are one level lower."""
+    code = False
+    for line in text.splitlines(True):
+        code ^= line.startswith("```")
+        yield "#" + line if line.startswith("#") and not code else line
+
+
+def of_document(name, docs, version):
+    document, what, others = PAGES[name]
+    text = (docs / document).read_text(encoding="utf-8").split("\n", 1)[1]
+    for part in PARTS.get(name, ()):
+        text += "\n" + "".join(below((docs / part).read_text(encoding="utf-8")))
+    pages = {document.rsplit("/", 1)[-1]: f"{page}(5)" for page, (document, *_) in PAGES.items()}
+    body = markdown_to_man.body(text, pages)
     return [*troff.begin(name, 5, version, what), ".SH DESCRIPTION", *body, ".SH SEE ALSO", others, *SEE_ALSO]
 
 
@@ -77,8 +92,8 @@ def main():
     weir, docs, folder = sys.argv[1:]
     version = command_help.said(weir, "version")[0].split()[1]
     pages = {"weir.1": weir_1(weir, version)}
-    for name, (document, *_) in PAGES.items():
-        pages[f"{name}.5"] = of_document(name, (pathlib.Path(docs) / document).read_text(encoding="utf-8"), version)
+    for name in PAGES:
+        pages[f"{name}.5"] = of_document(name, pathlib.Path(docs), version)
     for name, lines in pages.items():
         (pathlib.Path(folder) / name).write_text("\n".join(lines) + "\n", encoding="ascii")
 

@@ -48,7 +48,7 @@ def table(rows, pages):
 
 class Body:
     def __init__(self, text, pages):
-        self.lines, self.pages, self.out = text.splitlines(), pages, []
+        self.lines, self.pages, self.out = re.sub(r"<!--.*?-->\n", "", text, flags=re.S).splitlines(), pages, []
         while self.lines:
             self.block()
 

@@ -12,7 +12,7 @@
  *     if (weir_open(&how, &w) == 0 && weir_check(w, &query, &result) == 0 && weir_passes(&result.decision))
  *         serve();
  *
- * Included by weir.h. The language of the rules is described in docs/rules.md.
+ * Included by weir.h. The language of the rules is described in docs/reference/rules.md.
  */
 #ifndef WEIR_CHECK_H
 #define WEIR_CHECK_H
@@ -92,9 +92,9 @@ enum {
 };
 
 /*
- * How the counters of several hosts agree; docs/rules.md. Without a store, all are local. WEIR_PER_ALGORITHM is a
- * default only, and that of weir serve and nginx: token and leaky buckets are eventual (strict without a ledger), all
- * others strict.
+ * How the counters of several hosts agree; docs/reference/rules.md. Without a store, all are local. WEIR_PER_ALGORITHM
+ * is a default only, and that of weir serve and nginx: token and leaky buckets are eventual (strict without a ledger),
+ * all others strict.
  */
 enum weir_consistency { WEIR_LOCAL = 0, WEIR_EVENTUAL, WEIR_STRICT, WEIR_PER_ALGORITHM };
 
@@ -106,8 +106,8 @@ typedef struct weir_options {
     weir_diagnose *diagnose;      /* receives diagnostics of the rules, now and at each reload; may be NULL */
     void *diagnose_context;
     int flags;
-    const char *store; /* the URL of a store that hosts share, or NULL; docs/store.md. weir_check sends requests to it
-                          and waits. Needs the store library: see weir_store_use */
+    const char *store; /* the URL of a store that hosts share, or NULL; docs/reference/store.md. weir_check sends
+                          requests to it and waits. Needs the store library: see weir_store_use */
     enum weir_consistency
         default_consistency; /* of rules without one, such as all of the descriptor dialect; with a store. 0: they
                                 count on each host. With WEIR_EVENTUAL, concurrency and limits of requests are strict */
@@ -119,29 +119,31 @@ typedef struct weir_options {
     const char *ledger;
     uint64_t ledger_bytes; /* of a new one; 128 a key in use. 0: a quarter of the segment, and at least 1 MiB */
     /*
-     * The heaviest keys of each rule (docs/statistics.md): a file, by convention the segment's path and ".hot", created
-     * with segment.mode. "": anonymous memory. NULL: none. If it cannot be opened, that is reported to `diagnose`, and
-     * no hot keys are sampled.
+     * The heaviest keys of each rule (docs/reference/statistics.md): a file, by convention the segment's path and
+     * ".hot", created with segment.mode. "": anonymous memory. NULL: none. If it cannot be opened, that is reported to
+     * `diagnose`, and no hot keys are sampled.
      */
     const char *hot;
     uint64_t hot_bytes; /* of a new one: 108 KiB a rule. 0: 8 MiB */
     /*
      * The load page, in which the agent publishes the host's load, for elastic and adaptive rules and for shedding
-     * (docs/overload.md): a file, by convention the segment's path and ".load", created with segment.mode. "":
-     * anonymous memory. NULL: none, and limits are not scaled. If it cannot be opened, that is reported to `diagnose`.
+     * (docs/reference/overload.md): a file, by convention the segment's path and ".load", created with segment.mode.
+     * "": anonymous memory. NULL: none, and limits are not scaled. If it cannot be opened, that is reported to
+     * `diagnose`.
      */
     const char *load;
     /*
-     * The ring of recent denials, for weir why (docs/statistics.md): a file, by convention the segment's path and
-     * ".denials", created with segment.mode. "": anonymous memory. NULL: none. If it cannot be opened, that is reported
-     * to `diagnose`, and no denials are recorded.
+     * The ring of recent denials, for weir why (docs/reference/denials.md): a file, by convention the segment's path
+     * and ".denials", created with segment.mode. "": anonymous memory. NULL: none. If it cannot be opened, that is
+     * reported to `diagnose`, and no denials are recorded.
      */
     const char *denial_ring;
     uint64_t denial_bytes; /* of a new one: 640 a denied key. 0: 1 MiB */
     /*
-     * With a store: the queue of blocks and resets of keys, which weir agent sends to all hosts (docs/store.md). A file
-     * of 64 KiB, by convention the segment's path and ".keys", created with segment.mode. "": anonymous memory. NULL:
-     * none, and they hold on this host alone. If it cannot be opened, that is reported to `diagnose`.
+     * With a store: the queue of blocks and resets of keys, which weir agent sends to all hosts
+     * (docs/reference/store.md). A file of 64 KiB, by convention the segment's path and ".keys", created with
+     * segment.mode. "": anonymous memory. NULL: none, and they hold on this host alone. If it cannot be opened, that is
+     * reported to `diagnose`.
      */
     const char *key_commands;
 } weir_options;
@@ -280,7 +282,7 @@ typedef struct weir_outcome {
     int64_t window_ns;       /* its length; calendar months and years by their longest */
     char rule[WEIR_NAME_MAX + 1];
     char key[WEIR_KEY_SHOWN_MAX + 1];
-    /* The figures of RateLimit-Policy and RateLimit; docs/headers.md defines them. */
+    /* The figures of RateLimit-Policy and RateLimit; docs/reference/headers.md defines them. */
     enum weir_unit unit;
     int64_t capacity;            /* q: what a key may hold at once, scaled by the load; -1: there is no limit */
     int64_t policy_window_ns;    /* w: in it `capacity` units recover; 0: none, as of requests in flight */
@@ -298,7 +300,7 @@ static inline bool weir_outcome_took(const weir_outcome *outcome)
 
 /*
  * The name of an outcome's reason, as services, logs and weir why show it: "limit", "concurrency", "never_fits",
- * "blocked", "block_list" … (docs/service-http.md).
+ * "blocked", "block_list" … (docs/reference/http.md).
  */
 const char *weir_outcome_reason(const weir_outcome *outcome);
 
@@ -311,7 +313,7 @@ void weir_outcome_set_policy(weir_outcome *outcome, const weir_limit *limit);
 /* The id of the rule of an outcome, from its name and whether it is a shadow. */
 uint64_t weir_outcome_id(const weir_outcome *outcome);
 
-/* Sets of response headers, see docs/headers.md. */
+/* Sets of response headers, see docs/reference/headers.md. */
 enum {
     WEIR_HEADERS_X_RATELIMIT = 1,
     WEIR_HEADERS_DRAFT = 2,
@@ -346,8 +348,8 @@ typedef struct weir_deferral {
 
 typedef struct weir_result {
     weir_decision decision;  /* of the whole request: of the reported rule. Its wait or delay is the longest of all */
-    weir_outcome decided_by; /* the rule that is reported (docs/headers.md): one that denies, or that of `report`, or
-                                the one with the smallest share left; WEIR_BY_NOTHING: no rule matched */
+    weir_outcome decided_by; /* the rule that is reported (docs/reference/headers.md): one that denies, or that of
+                                `report`, or the one with the smallest share left; WEIR_BY_NOTHING: no rule matched */
     size_t matched;          /* rules that matched, shadow ones too */
     size_t outcomes;         /* written to query->outcomes, in the order of the rules */
     bool shadow_denied;      /* the request is allowed, but a shadow rule denied it */

@@ -1,7 +1,7 @@
 /*
- * The load level of this host, which the agent publishes ten times a second (docs/overload.md), for engines opened with
- * weir_options.load; and reports to the agent, for programs that forward requests to upstreams, as nginx does. Each
- * such process has a weir_load_worker, for use by one thread.
+ * The load level of this host, which the agent publishes ten times a second (docs/reference/overload.md), for engines
+ * opened with weir_options.load; and reports to the agent, for programs that forward requests to upstreams, as nginx
+ * does. Each such process has a weir_load_worker, for use by one thread.
  */
 #ifndef WEIR_LOAD_H
 #define WEIR_LOAD_H

@@ -74,7 +74,7 @@ extern "C" {
     X(EPERM, 20,                                                                                                       \
       "no permission for the segment's path; check its owner and mode, and whether its file system is read-only")      \
     X(EREADONLY, 21, "the segment is mapped read-only; open it without WEIR_OPEN_READONLY to change it")               \
-    X(ENOENT, 22, "no segment at this path; create it (WEIR_OPEN_CREATE), or its folder if that is missing")           \
+    X(ENOENT, 22, "no segment at this path: its folder is missing, or weir (weir serve, nginx) has not run here yet")  \
     X(EEXIST, 23, "something exists at this path already; attach to it, or choose another path")                       \
     X(ENOMEM, 24, "out of memory; free some, allow the process more, or use a smaller segment")                        \
     X(ESIZE, 25, "segment size out of range; use at least 64 KiB, with a slab of at most half of it")                  \
@@ -86,7 +86,7 @@ extern "C" {
     X(ETOOMANY, 31, "more than 256 rules match one request; make them fewer or narrower")                              \
     X(ENORULE, 32, "no rule of this name")                                                                             \
     X(ENOSTATS, 33, "the segment has no room for this rule's figures; make the segment larger")                        \
-    X(ESTOREURL, 34, "the store's URL or one of its options is wrong; see docs/store.md")                              \
+    X(ESTOREURL, 34, "the store's URL or one of its options is wrong; see docs/reference/store.md")                    \
     X(ESTOREDOWN, 35, "the store cannot be reached; is it running, and is its address right?")                         \
     X(ESTORESLOW, 36, "the store did not answer within the deadline")                                                  \
     X(ESTOREBREAKER, 37, "the store has failed several times in a row; no request is sent until a probe succeeds")     \
@@ -114,7 +114,11 @@ extern "C" {
       "weir_store_use() first")                                                                                        \
     X(EBLOCKS, 56, "the store has 10000 blocks of keys already, the most that hosts share; unblock some")              \
     X(EHASHKEYS, 57, "the store gets no texts of keys (hash_keys), so other hosts cannot get this block or reset")     \
-    X(EAGENT, 58, "no agent runs on this host that would send it to the others; start weir serve or weir agent")
+    X(EAGENT, 58, "no agent runs on this host that would send it to the others; start weir serve or weir agent")       \
+    X(ERESIZED, 59,                                                                                                    \
+      "the segment has grown, and this process has not enough address space to map it; raise its limit (ulimit -v) "   \
+      "and restart it")                                                                                                \
+    X(ERESIZING, 60, "another process is resizing the segment")
 
 enum weir_error {
 #define WEIR_ERROR_ENUM(name, number, text) WEIR_##name = -(number),
@@ -253,6 +257,28 @@ WEIR_MUST_CHECK int weir_segment_open(const weir_segment_options *options, weir_
 /* Unmaps; the counters stay in the file. NULL is allowed. */
 void weir_segment_close(weir_segment *segment);
 
+typedef struct weir_resize {
+    uint64_t size_before;
+    uint64_t size;  /* now; for WEIR_ESIZE the nearest that is possible, for WEIR_EFULL the smallest that would fit */
+    uint64_t first; /* with which it was made; possible are 1, 2, 4, 8 and 16 times that */
+    uint64_t live;  /* keys that are counted in it */
+    uint64_t moved; /* entries that this call moved */
+} weir_resize;
+
+/*
+ * Changes the size of a segment, in use or not: all processes that have it open decide meanwhile, keep their counters
+ * and use the new size at once. Programs built with a version before this call must be ended first. The slab keeps its
+ * size. A process that dies in here leaves the segment in order, at either size; the next call ends what it began.
+ * result->size == result->size_before: it had that size already.
+ */
+WEIR_MUST_CHECK int weir_segment_resize(const char *path, uint64_t size, weir_resize *result);
+/*
+ * Converts a segment of an older layout, which no process may have open: those would go on with the old one. All of it
+ * is kept. *layout is the number that was found. Returns 1 if it was converted, 0 if it is the present one already.
+ * WEIR_EVERSION: a layout that cannot be converted; a new segment begins with empty counters.
+ */
+WEIR_MUST_CHECK int weir_segment_convert(const char *path, unsigned *layout);
+
 /*
  * A process with write access to the segment's file can truncate it; every process that has it mapped then gets SIGBUS
  * at its next decision, which ends it. With a guard, the process continues with private empty memory in place of the
@@ -332,7 +358,7 @@ WEIR_MUST_CHECK int weir_peek(const weir_segment *segment, const weir_limit *lim
                               int64_t cost, weir_time now, weir_decision *decision);
 /*
  * Refunds `amount` units that were taken at `now`, the time of the take, however long ago. Refunds less if units have
- * recovered meanwhile, never so much that more is admitted than without the take (docs/algorithms.md).
+ * recovered meanwhile, never so much that more is admitted than without the take (docs/reference/algorithms.md).
  */
 WEIR_MUST_CHECK int weir_refund(weir_segment *segment, const weir_limit *limit, const void *key, size_t key_len,
                                 int64_t amount, weir_time now, weir_decision *decision);

@@ -19,7 +19,7 @@
  *   api_auth    forward authentication
  *   login       tokens of these services, and the login throttle
  *
- * ngx_weir.h has the rules and the segment. docs/nginx.md describes the module for its users.
+ * ngx_weir.h has the rules and the segment. docs/reference/nginx.md describes the module for its users.
  */
 #ifndef NGX_HTTP_WEIR_H
 #define NGX_HTTP_WEIR_H

@@ -1,6 +1,6 @@
 /*
  * The Redis protocol in nginx's stream: connections, authentication and commands. src/services/resp/resp.h shows the
- * way of a command; docs/service-resp.md describes the service for its users.
+ * way of a command; docs/reference/resp.md describes the service for its users.
  *
  *   module      directives, configuration
  *   session     a connection: reading, writing, timeouts
@@ -105,10 +105,12 @@ typedef struct {
     ngx_uint_t must_wait;   /* out: nothing was done; the session is paused first */
 } ngx_stream_weir_call_t;
 
+typedef void ngx_stream_weir_run_pt(ngx_stream_weir_call_t *call);
+
 typedef struct {
     const char *name; /* in lower case */
     int arity;        /* as in Redis: including the name; negative: a minimum */
-    void (*run)(ngx_stream_weir_call_t *call);
+    ngx_stream_weir_run_pt *run;
     ngx_uint_t before_auth;
     ngx_uint_t has_key; /* the first argument is a key */
 } ngx_stream_weir_command_t;
@@ -142,20 +144,9 @@ void ngx_stream_weir_prepare_ahead(ngx_stream_weir_call_t *call, char *at, size_
 void ngx_stream_weir_store_begin(ngx_stream_weir_session_t *session);
 void ngx_stream_weir_store_end(ngx_stream_weir_session_t *session);
 
-void ngx_stream_weir_check(ngx_stream_weir_call_t *call);
-void ngx_stream_weir_release(ngx_stream_weir_call_t *call);
-void ngx_stream_weir_renew(ngx_stream_weir_call_t *call);
-
-void ngx_stream_weir_auth(ngx_stream_weir_call_t *call);
-void ngx_stream_weir_ping(ngx_stream_weir_call_t *call);
-void ngx_stream_weir_hello(ngx_stream_weir_call_t *call);
-void ngx_stream_weir_client(ngx_stream_weir_call_t *call);
-void ngx_stream_weir_command(ngx_stream_weir_call_t *call);
-void ngx_stream_weir_config(ngx_stream_weir_call_t *call);
-void ngx_stream_weir_info(ngx_stream_weir_call_t *call);
-void ngx_stream_weir_select(ngx_stream_weir_call_t *call);
-void ngx_stream_weir_quit(ngx_stream_weir_call_t *call);
-void ngx_stream_weir_reset(ngx_stream_weir_call_t *call);
+ngx_stream_weir_run_pt ngx_stream_weir_check, ngx_stream_weir_release, ngx_stream_weir_renew, ngx_stream_weir_auth,
+    ngx_stream_weir_ping, ngx_stream_weir_hello, ngx_stream_weir_client, ngx_stream_weir_command,
+    ngx_stream_weir_config, ngx_stream_weir_info, ngx_stream_weir_select, ngx_stream_weir_quit, ngx_stream_weir_reset;
 
 #pragma GCC visibility pop
 

@@ -358,7 +358,7 @@ void ngx_stream_weir_command(ngx_stream_weir_call_t *call)
     } else if (weir__resp_is(call->args[1], "count")) {
         weir__resp_number(call->out, (int64_t)ngx_stream_weir_command_count);
     } else if (weir__resp_is(call->args[1], "docs")) {
-        weir__resp_map(call->out, 0); /* see docs/service-resp.md */
+        weir__resp_map(call->out, 0); /* see docs/reference/resp.md */
     } else if (weir__resp_is(call->args[1], "info")) {
         ngx_stream_weir_describe_named(call);
     } else {

@@ -285,7 +285,7 @@ static inline bool weir__fast_add(const weir_limit *limit, struct weir__fast_sta
 /* ---- Scaled limits ---- */
 
 /*
- * Scaled limits: limits that the load of the host changes while their counters persist (docs/overload.md).
+ * Scaled limits: limits that the load of the host changes while their counters persist (docs/reference/overload.md).
  *
  * Counters hold units, not shares, so a scaled limit can use the state that another scale has left. The units that have
  * returned to a bucket since its anchor are counted at the rate of the limit that reads it next. A scaled limit

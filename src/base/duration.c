@@ -200,14 +200,27 @@ void weir__time_text(int64_t ms, char text[WEIR__TIME_TEXT])
     snprintf(text + used, WEIR__TIME_TEXT - used, ".%03dZ", (int)(ms % 1000));
 }
 
-bool weir__parse_time(const char *text, int64_t *ms)
+bool weir__parse_time(const char *text, int64_t *ns)
 {
-    struct tm utc = {0};
-    const char *end = strptime(text, "%Y-%m-%dT%H:%M:%S", &utc);
-    if (end && *end == '.')
-        end += 1 + strspn(end + 1, "0123456789");
-    if (!end || strcmp(end, "Z") != 0)
+    struct tm tm = {0};
+    int64_t fraction_ns = 0;
+    const char *at = strptime(text, "%Y-%m-%d", &tm);
+    if (at && *at && strchr("Tt ", *at)) {
+        at = strptime(at + 1, "%H:%M", &tm);
+        at = at && *at == ':' ? strptime(at + 1, "%S", &tm) : at;
+        if (at && *at == '.')
+            for (int64_t digit_ns = SECOND_NS / 10; weir__is_digit(*++at); digit_ns /= 10)
+                fraction_ns += (*at - '0') * digit_ns;
+    }
+    if (at && *at && !weir__text_equal_nocase(weir__text_of(at), WEIR__TEXT("Z")))
+        at = strptime(at, "%z", &tm);
+    else if (at)
+        at = "";
+    struct tm normal = tm; /* timegm moves the 30th of February on; here it is a mistake */
+    int64_t seconds = at && !*at ? (int64_t)timegm(&normal) - tm.tm_gmtoff : -1;
+    if (seconds < 0 || seconds >= WEIR__TIME_MAX / SECOND_NS || tm.tm_gmtoff / 86400 || normal.tm_mon != tm.tm_mon ||
+        normal.tm_mday != tm.tm_mday || normal.tm_sec != tm.tm_sec)
         return false;
-    *ms = (int64_t)timegm(&utc) * 1000;
+    *ns = seconds * SECOND_NS + fraction_ns;
     return true;
 }

@@ -63,7 +63,8 @@ enum { WEIR__TIME_TEXT = 64 };
 
 /* "2026-11-15T10:15:49.123Z" */
 void weir__time_text(int64_t ms, char text[WEIR__TIME_TEXT]);
-/* Parses that, with or without a fraction, which is ignored. */
-bool weir__parse_time(const char *text, int64_t *ms);
+/* Nanoseconds since 1970 of ISO 8601: "2026-01-02", "2026-01-02T03:04:05.5+01:00"; UTC without an offset. */
+bool weir__parse_time(const char *text, int64_t *ns);
+#define WEIR__TIME_MAX (INT64_C(7258118400) * 1000000000) /* the year 2200: later times do not fit the arithmetic */
 
 #endif

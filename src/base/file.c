@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <grp.h>
 #include <libgen.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -138,6 +139,12 @@ int weir__file_replace(const char *path, const char *head, const char *text, siz
     return error ? error : sync_folder(path);
 }
 
+void weir__folder_of(const char *path, char *folder, size_t size)
+{
+    const char *slash = strrchr(path, '/');
+    snprintf(folder, size, "%.*s", slash && slash > path ? (int)(slash - path) : 1, slash ? path : ".");
+}
+
 bool weir__file_make_folder(const char *path)
 {
     char folder[4200];
@@ -164,4 +171,28 @@ bool weir__file_write(const char *path, const char *text, size_t len)
     int error = weir__file_replace(path, "", text, len);
     errno = -error;
     return !error;
+}
+
+/* ---- Acting as the owner of a file ---- */
+
+struct weir__file_owner weir__file_owner(const char *path)
+{
+    struct stat at;
+    char folder[4200];
+    weir__folder_of(path, folder, sizeof folder);
+    if (geteuid() == 0 && ((stat(folder, &at) == 0 && at.st_uid != 0) || (lstat(path, &at) == 0 && at.st_uid != 0)))
+        return (struct weir__file_owner){at.st_uid, at.st_gid};
+    return (struct weir__file_owner){0, 0};
+}
+
+bool weir__act_as_owner(const struct weir__file_owner *owner)
+{
+    gid_t group = owner->group;
+    return !owner->user || (setgroups(1, &group) == 0 && setegid(group) == 0 && seteuid(owner->user) == 0);
+}
+
+void weir__act_as_self(const struct weir__file_owner *owner)
+{
+    if (owner->user && (seteuid(0) != 0 || setegid(getgid()) != 0))
+        abort();
 }

@@ -19,6 +19,27 @@ struct weir__host_query {
     bool near;   /* the keys near their limit instead, and how much of it keys use */
     bool hide;   /* hashes instead of the texts of keys */
     int64_t n;   /* 1 to 1000, also of denials */
+    /* Of statistics and denials: which hosts; none of them: all. */
+    const char *host; /* its name or id */
+    bool this_host;
+    /* For a store that gets no texts of keys (hash_keys). */
+    bool digest;       /* of denials: the hash by which the store knows a key, instead of its text; no addresses */
+    const char *about; /* of denials, instead of `key`: its hash */
+};
+
+/* What other hosts reply to. */
+enum weir__query_kind {
+    WEIR__QUERY_STATS,
+    WEIR__QUERY_HISTORY,
+    WEIR__QUERY_HOT_KEYS,
+    WEIR__QUERY_DENIED,
+    WEIR__QUERY_KINDS
+};
+
+/* Errors of queries of other hosts besides the library's. */
+enum {
+    WEIR__HOST_UNKNOWN = 5, /* 404: no host has this name */
+    WEIR__HOST_NO_REPLY = 6 /* 503: it is silent, or did not reply */
 };
 
 /* Leaves a text from malloc in *json and returns 0, or a library error (WEIR_ENORULE: 404; others: 503). */
@@ -76,6 +97,9 @@ struct weir__control_host {
     weir__host_read *keys;   /* the rules of query->key, with its state under each */
     weir__host_read *blocks; /* the keys that are blocked on all hosts */
     int (*key_change)(void *context, struct weir__host_key_change *change);
+    /* Decides a request by the rules and takes nothing: `body` as of POST /v1/check; *json from malloc. 0 or WEIR_E….
+     */
+    int (*check)(void *context, weir_text body, int *status, char **json);
     uint64_t (*key_hash)(void *context, weir_text key);           /* shown in place of a hidden key */
     void (*record_heartbeat)(void *context, weir_text heartbeat); /* heartbeat of a host that polls the rules */
     void (*published)(void *context, int64_t revision);           /* called after the file was replaced */

@@ -75,9 +75,8 @@ static void add(struct sha *sha, const void *data, size_t len)
     }
 }
 
-/* The hash of `first` and `second`, one after the other. */
-static void digest(const void *first, size_t first_len, const void *second, size_t second_len,
-                   uint8_t hash[WEIR__SHA256_BYTES])
+void weir__sha256_two(const void *first, size_t first_len, const void *second, size_t second_len,
+                      uint8_t hash[WEIR__SHA256_BYTES])
 {
     static const unsigned char padding[SHA_BLOCK] = {0x80};
     struct sha sha = {
@@ -98,18 +97,21 @@ static void digest(const void *first, size_t first_len, const void *second, size
 
 void weir__sha256(const void *data, size_t len, uint8_t hash[WEIR__SHA256_BYTES])
 {
-    digest(data, len, NULL, 0, hash);
+    weir__sha256_two(data, len, NULL, 0, hash);
 }
 
 void weir__hmac_sha256(const void *key, size_t key_len, const void *data, size_t len, uint8_t mac[WEIR__SHA256_BYTES])
 {
     unsigned char pad[SHA_BLOCK] = {0};
-    memcpy(pad, key, key_len <= SHA_BLOCK ? key_len : SHA_BLOCK);
+    if (key_len > SHA_BLOCK)
+        weir__sha256(key, key_len, pad);
+    else
+        memcpy(pad, key, key_len);
     for (int i = 0; i < SHA_BLOCK; i++)
         pad[i] ^= 0x36;
-    digest(pad, sizeof pad, data, len, mac);
+    weir__sha256_two(pad, sizeof pad, data, len, mac);
     for (int i = 0; i < SHA_BLOCK; i++)
         pad[i] ^= 0x36 ^ 0x5c;
-    digest(pad, sizeof pad, mac, WEIR__SHA256_BYTES, mac);
+    weir__sha256_two(pad, sizeof pad, mac, WEIR__SHA256_BYTES, mac);
     explicit_bzero(pad, sizeof pad);
 }

@@ -8,8 +8,10 @@
 
 #define WEIR__SHA256_BYTES 32
 
+/* The hash of `first` and `second`, one after the other. */
+void weir__sha256_two(const void *first, size_t first_len, const void *second, size_t second_len,
+                      uint8_t hash[WEIR__SHA256_BYTES]);
 void weir__sha256(const void *data, size_t len, uint8_t hash[WEIR__SHA256_BYTES]);
-/* The key has at most 64 bytes. */
 void weir__hmac_sha256(const void *key, size_t key_len, const void *data, size_t len, uint8_t mac[WEIR__SHA256_BYTES]);
 
 /* Compares in constant time. */

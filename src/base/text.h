@@ -173,6 +173,11 @@ size_t weir__write_base64url(char *to, const void *bytes, size_t len);
 /* Returns the number of bytes; 0: the text is malformed, or has more than `max`. */
 size_t weir__read_base64url(weir_text text, uint8_t *bytes, size_t max);
 
+/* Defines `name` as the text of a file, followed by a zero byte; the assembler includes it. */
+#define WEIR__EMBED(name, path)                                                                                        \
+    extern const char(name)[] __attribute__((visibility("hidden")));                                                   \
+    __asm__(".pushsection .rodata\n" #name ":\n.incbin \"" path "\"\n.byte 0\n.popsection\n")
+
 /* ---- Suggestions ---- */
 
 #define WEIR__SUGGEST_MAX 64 /* bytes of the longest word that is compared */

@@ -1,6 +1,8 @@
 /* weir check: plays a request, or descriptors, against rules. */
 #include "cli/check.h"
 #include "cli/diagnose.h"
+#include "rules/set.h"
+#include "serve/serve.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -130,10 +132,26 @@ static int play(struct weir__check *check)
     return error;
 }
 
+/* --segment: a weir.yaml, or the segment itself. False after errors were printed. */
+static bool open_host(struct weir__check *check)
+{
+    struct weir__findings findings = {.to = stderr, .errors_only = true};
+    check->path = check->segment;
+    if (weir__is_weir_yaml(check->segment)) {
+        check->file = weir__file_open(check->segment, WEIR__FILE_COUNTERS, weir__add_finding, &findings);
+        check->path = check->file ? check->file->segment : NULL;
+    } else if (access(weir__format("%s.keys", check->segment), F_OK) == 0) { /* a host with a store has this file */
+        fputs("weir check: warning: its host has a store, whose counters are not read: --segment needs the weir.yaml "
+              "for them\n",
+              stderr);
+    }
+    return check->path;
+}
+
 /* The counters: those of --segment, or fresh ones. */
 static bool open_counters(struct weir__check *check)
 {
-    if (check->segment && !(check->path = weir__input_segment(check->segment)))
+    if (check->segment && !open_host(check))
         return false;
     weir_segment_options how = {.path = check->path,
                                 .size = SEGMENT_BYTES,
@@ -165,13 +183,22 @@ static bool open_engine(struct weir__check *check, struct weir__findings *findin
                             .diagnose = weir__input_find,
                             .diagnose_context = &input,
                             .flags = WEIR_NO_WATCH};
+    if (check->file && check->file->store) {
+        options.store = check->file->store_url;
+        options.default_consistency = check->file->consistency;
+        options.ledger = ""; /* in memory: without one, rules that are eventual would be strict */
+    } else if (input.file && input.file->store) {
+        options.flags |= WEIR__STORE_LEFT_OUT;
+    }
     const char *load =
         check->path ? weir__format("%s.load", check->path) : NULL; /* a host's load may scale the limits */
     if (load && access(load, F_OK) == 0)
         options.load = load;
     if (opened) {
+        struct weir__file_owner owner = input.file ? input.file->rules_owner : (struct weir__file_owner){0, 0};
         errno = 0;
-        int error = weir_open(&options, &check->engine);
+        int error = weir__act_as_owner(&owner) ? weir_open(&options, &check->engine) : WEIR_ERULESPATH;
+        weir__act_as_self(&owner);
         if (error)
             weir__find_failure(findings, input.path ? input.path : input.name, error);
         opened = error == 0;
@@ -195,6 +222,7 @@ static int run(struct weir__check *check)
     }
     weir_close(check->engine);
     weir_segment_close(check->counters);
+    weir__file_close(check->file);
     return code;
 }
 

@@ -34,7 +34,8 @@ struct weir__check {
     /* The engine and the clock of the simulation */
     weir *engine;
     weir_segment *counters;
-    const char *path; /* of the counters; NULL: fresh ones */
+    const char *path;        /* of the counters; NULL: fresh ones */
+    struct weir__file *file; /* of the counters, if it is a weir.yaml; else NULL */
     bool dry;
     weir_time start;
     size_t rule_count;

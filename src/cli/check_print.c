@@ -169,6 +169,8 @@ static void print_outcome(const weir_outcome *outcome, const char *descriptor)
     fputs(reason_text(outcome), stdout);
     if (outcome->reason == WEIR_BY_FAILURE)
         printf(" (%s)", weir_strerror(outcome->error));
+    else if (outcome->error)
+        printf(", by the counter of this host: %s", weir_strerror(outcome->error));
     putchar('\n');
 }
 
@@ -304,13 +306,15 @@ void weir__check_print(const struct weir__check *check)
 static json_t *decision_json(const weir_outcome *outcome, const weir_decision *d)
 {
     bool counted = has_counter(outcome), known = counted || outcome->reason == WEIR_BY_BAN;
-    return json_pack("{s:s, s:s, s:o, s:o, s:o?, s:o?, s:o, s:o, s:o}", "decision", verdict_name(d->verdict), "reason",
-                     weir_outcome_reason(outcome), "rule", weir__json_of_text(outcome->rule[0] ? outcome->rule : NULL),
-                     "key", weir__json_of_text(outcome->key[0] ? outcome->key : NULL), "limit",
+    return json_pack("{s:s, s:s, s:o, s:o, s:o?, s:o?, s:o, s:o, s:o, s:s*}", "decision", verdict_name(d->verdict),
+                     "reason", weir_outcome_reason(outcome), "rule",
+                     weir__json_of_text(outcome->rule[0] ? outcome->rule : NULL), "key",
+                     weir__json_of_text(outcome->key[0] ? outcome->key : NULL), "limit",
                      known ? json_integer(d->limit) : NULL, "remaining", known ? json_integer(d->remaining) : NULL,
                      "reset_s", weir__json_of_seconds(counted ? d->reset_after_ns : -1), "retry_after_s",
                      weir__json_of_seconds(weir_passes(d) ? -1 : d->retry_after_ns), "delay_s",
-                     weir__json_of_seconds(d->verdict == WEIR_DELAY ? d->delay_ns : 0));
+                     weir__json_of_seconds(d->verdict == WEIR_DELAY ? d->delay_ns : 0), "store_error",
+                     outcome->error ? weir_strerror(outcome->error) : NULL);
 }
 
 json_t *weir__check_line_json(const struct weir__check *check)

@@ -25,13 +25,16 @@ struct weir__given {
     struct weir__service *service; /* of weir rules, weir token and weir queue; else NULL */
 };
 
+/* Runs a command. Returns the exit code. */
+typedef int weir__cli_run(struct weir__given *given);
+
 struct weir__cli_command {
     const char *name;
     /* "rules,r= json": the name, perhaps a letter, '=' if it takes a value. NULL: the command reads its arguments. */
     const char *options;
     size_t least, most; /* arguments */
     const char *lacks;  /* the message if there are too few; NULL: only the help text */
-    int (*run)(struct weir__given *given);
+    weir__cli_run *run;
 };
 
 /* Reads a command line. -1: go on; else the exit code, after an error was printed, or the help text for --help. */
@@ -50,41 +53,14 @@ bool weir__read_int(const char *text, int64_t min, int64_t max, int64_t *value);
 /* Seconds since 1970, or ISO 8601 ("2026-01-02", "2026-01-02T03:04:05.5+01:00"; UTC without an offset). Up to 2199. */
 bool weir__read_time(const char *text, int64_t *ns);
 
-/* Each returns the exit code. */
-int weir__cmd_agent(struct weir__given *given);
-int weir__cmd_advise(struct weir__given *given);
-int weir__cmd_check(struct weir__given *given);
-int weir__cmd_convert(struct weir__given *given);
-int weir__cmd_demo(struct weir__given *given);
-int weir__cmd_dump(struct weir__given *given);
-int weir__cmd_init(struct weir__given *given);
-int weir__cmd_lint(struct weir__given *given);
-int weir__cmd_serve(struct weir__given *given);
-int weir__cmd_top(struct weir__given *given);
-int weir__cmd_why(struct weir__given *given);
-int weir__cmd_rules_list(struct weir__given *given);
-int weir__cmd_rules_get(struct weir__given *given);
-int weir__cmd_rules_diff(struct weir__given *given);
-int weir__cmd_rules_history(struct weir__given *given);
-int weir__cmd_rules_publish(struct weir__given *given);
-int weir__cmd_rules_rollback(struct weir__given *given);
-int weir__cmd_rules_validate(struct weir__given *given);
-int weir__cmd_rules_apply(struct weir__given *given);
-int weir__cmd_rules_import(struct weir__given *given);
-int weir__cmd_token_create(struct weir__given *given);
-int weir__cmd_token_list(struct weir__given *given);
-int weir__cmd_token_revoke(struct weir__given *given);
-int weir__cmd_key_show(struct weir__given *given);
-int weir__cmd_key_list(struct weir__given *given);
-int weir__cmd_key_block(struct weir__given *given);
-int weir__cmd_key_unblock(struct weir__given *given);
-int weir__cmd_key_reset(struct weir__given *given);
-int weir__cmd_key_take(struct weir__given *given);
-int weir__cmd_queue_stats(struct weir__given *given);
-int weir__cmd_queue_list(struct weir__given *given);
-int weir__cmd_queue_get(struct weir__given *given);
-int weir__cmd_queue_cancel(struct weir__given *given);
-int weir__cmd_queue_requeue(struct weir__given *given);
+weir__cli_run weir__cmd_agent, weir__cmd_advise, weir__cmd_check, weir__cmd_convert, weir__cmd_demo, weir__cmd_doctor,
+    weir__cmd_dump, weir__cmd_init, weir__cmd_lint, weir__cmd_serve, weir__serve_demo, weir__cmd_top, weir__cmd_why,
+    weir__cmd_rules_list, weir__cmd_rules_get, weir__cmd_rules_diff, weir__cmd_rules_history, weir__cmd_rules_publish,
+    weir__cmd_rules_rollback, weir__cmd_rules_validate, weir__cmd_rules_apply, weir__cmd_rules_import,
+    weir__cmd_token_create, weir__cmd_token_link, weir__cmd_token_list, weir__cmd_token_revoke, weir__cmd_key_show,
+    weir__cmd_key_list, weir__cmd_key_block, weir__cmd_key_unblock, weir__cmd_key_reset, weir__cmd_key_take,
+    weir__cmd_queue_stats, weir__cmd_queue_list, weir__cmd_queue_get, weir__cmd_queue_cancel, weir__cmd_queue_requeue,
+    weir__cmd_segment_convert, weir__cmd_segment_resize;
 
 /* ---- Memory ---- */
 
@@ -102,10 +78,5 @@ char *weir__vformat(const char *format, va_list arguments) __attribute__((format
 char *weir__buffer_keep(struct weir__buffer *buffer);
 /* The text in a buffer; "" if there is none. Exits like weir__must if the buffer had no memory. */
 const char *weir__buffer_text(const struct weir__buffer *buffer);
-
-/* Defines `name` as the text of a file, followed by a zero byte. */
-#define WEIR__EMBED(name, path)                                                                                        \
-    extern const char(name)[] __attribute__((visibility("hidden")));                                                   \
-    __asm__(".pushsection .rodata\n" #name ":\n.incbin \"" path "\"\n.byte 0\n.popsection\n")
 
 #endif

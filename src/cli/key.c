@@ -76,17 +76,36 @@ static void print_blocks(const json_t *reply)
         fputs("no store is shared with other hosts: blocks hold on one host, and weir key show KEY shows them\n",
               stderr);
     weir__print_items(json_object_get(reply, "items"), columns, sizeof columns / sizeof *columns,
-                      "no key is blocked on all hosts");
+                      *weir__member(reply, "why") ? "none is known here" : "no key is blocked on all hosts");
 }
 
 int weir__cmd_key_list(struct weir__given *given)
 {
     struct weir__service_call call = {0};
     bool good = weir__call(given, &call, "/v1/blocks");
-    return weir__call_end(given, &call, good, print_blocks);
+    const char *why = weir__format("%s", weir__member(call.json, "why"));
+    int code = weir__call_end(given, &call, good, print_blocks);
+    if (!*why)
+        return code;
+    weir__print_line(stderr,
+                     "weir %s: the store cannot be read (%s): the list may lack blocks; all hosts keep those that they "
+                     "have, and weir key show KEY shows them",
+                     given->command, why);
+    return 1;
 }
 
 /* ---- The rules of a key ---- */
+
+/* The templates of keys in the reply for a key that no rule has. */
+static const char *templates_text(const json_t *reply)
+{
+    const char *text = "";
+    const json_t *item;
+    size_t i;
+    json_array_foreach(json_object_get(reply, "templates"), i, item) text =
+        weir__format("%s%s%s", text, i ? ", " : "", json_string_value(item));
+    return *text ? text : "see weir lint";
+}
 
 /*
  * The key's state under each rule that it belongs to, or under the one of --rule. NULL after an error was printed.
@@ -100,6 +119,7 @@ static json_t *find_states(const struct weir__given *given, const char **hosts)
     if (weir__call(given, &call, weir__path("/v1/keys?about=%", key)) && (items = weir__call_items(given, &call)))
         items = json_copy(items);
     *hosts = weir__format("%s", weir__member(call.json, "hosts"));
+    const char *templates = templates_text(call.json);
     weir__call_free(&call);
     for (size_t i = json_array_size(items); rule && i-- > 0;) {
         const json_t *item = json_array_get(items, i);
@@ -115,9 +135,8 @@ static json_t *find_states(const struct weir__given *given, const char **hosts)
     }
     if (items && json_array_size(items) == 0) {
         weir__print_line(stderr,
-                         "weir %s: no rule counts a key such as '%s'; 'weir lint' lists the keys of rules, and "
-                         "--rule names one",
-                         given->command, key);
+                         "weir %s: no rule counts a key such as '%s'; keys of rules: %s; --rule NAME takes any key",
+                         given->command, key, templates);
         json_decref(items);
         return NULL;
     }

@@ -97,8 +97,8 @@ static void print_table(const char *path, const weir_rules *rules, int64_t segme
         putchar('\n');
     if (sum.slots > 0)
         printf("segment for a million keys of each: %s; one of %s holds %.0f of each\n",
-               million_text(sum, "none is large enough", text), weir__size_text((double)segment_bytes, size),
-               (double)(int64_t)((double)segment_bytes / weir__footprint_segment(sum)));
+               million_text(sum, "none is large enough, as a slab has at most 2304MiB", text),
+               weir__size_text((double)segment_bytes, size), weir__footprint_keys(sum, (double)segment_bytes));
 }
 
 /* ---- Several hosts ---- */

@@ -17,14 +17,15 @@ static int cmd_version(struct weir__given *given)
 /* Options that select the rules service. */
 #define SERVICE "url= token= token-file= ca= db= file= json "
 
-/* Commands with a blank in their name are clients of the rules service. */
+/* Commands with a blank in their name are clients of the rules service, except those of `segment`. */
 static const struct weir__cli_command commands[] = {
     {"init", "force,f", 0, 1, NULL, weir__cmd_init},
-    {"serve", "check takeover= print-nginx", 0, 1, NULL, weir__cmd_serve},
+    {"serve", "check takeover= print-nginx demo traffic port=", 0, 1, NULL, weir__cmd_serve},
     {"agent", "once", 0, 1, NULL, weir__cmd_agent},
-    {"top", "once json interval,i= keys= rules=", 0, 1, NULL, weir__cmd_top},
+    {"doctor", "json", 0, 1, NULL, weir__cmd_doctor},
+    {"top", "once json interval,i= keys= rules= host= this-host", 0, 1, NULL, weir__cmd_top},
     {"advise", "json rule= rules=", 0, 1, NULL, weir__cmd_advise},
-    {"why", "since= segment,s= rules,r= json", 0, 1, NULL, weir__cmd_why},
+    {"why", "since= segment,s= rules,r= json host= this-host", 0, 1, NULL, weir__cmd_why},
     {"demo", "", 0, 0, NULL, weir__cmd_demo},
     {"lint", "json strict all,a", 0, SIZE_MAX, NULL, weir__cmd_lint},
     {"check",
@@ -43,6 +44,7 @@ static const struct weir__cli_command commands[] = {
     {"rules history", SERVICE, 0, 1, NULL, weir__cmd_rules_history},
     {"rules validate", SERVICE, 1, 1, "which file or directory?", weir__cmd_rules_validate},
     {"token create", SERVICE "role= expires=", 1, 1, "for whom?", weir__cmd_token_create},
+    {"token link", SERVICE "role=", 1, 1, "for whom?", weir__cmd_token_link},
     {"token list", SERVICE, 0, 0, NULL, weir__cmd_token_list},
     {"token revoke", SERVICE, 1, 1, "which? 'weir token list' shows the ID", weir__cmd_token_revoke},
     {"queue stats", SERVICE, 0, 0, NULL, weir__cmd_queue_stats},
@@ -57,6 +59,8 @@ static const struct weir__cli_command commands[] = {
     {"key reset", SERVICE "rule= reason= all-hosts", 1, 1, "which key?", weir__cmd_key_reset},
     {"key take", SERVICE "rule= cost= reason=", 1, 1, "which key?", weir__cmd_key_take},
     {"dump", "json all", 1, 1, NULL, weir__cmd_dump},
+    {"segment convert", "quiet,q", 0, 1, NULL, weir__cmd_segment_convert},
+    {"segment resize", "json", 1, 2, "to which size?", weir__cmd_segment_resize},
     {"version", NULL, 0, 0, NULL, cmd_version},
     {"help", NULL, 0, 0, NULL, cmd_help},
 };
@@ -113,7 +117,7 @@ static int run(const struct weir__cli_command *command, char **argv)
     struct weir__given given = {.command = command->name,
                                 .arguments = weir__must(calloc(count + 1, sizeof *given.arguments))};
     int code = weir__read_options(&given, command, argv);
-    if (code < 0 && strchr(command->name, ' '))
+    if (code < 0 && strchr(command->name, ' ') && strncmp(command->name, "segment ", 8) != 0)
         given.service = weir__service_open(&given, &code);
     if (code < 0)
         code = command->run(&given);

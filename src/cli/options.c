@@ -1,13 +1,11 @@
 /* Reads command lines, and numbers and times in them; prints help texts; keeps the memory of a command. */
 #include "cli/cli.h"
+#include "base/duration.h"
 
-#include <regex.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
-#define LAST_TIME INT64_C(7258118400) /* the year 2200: later times do not fit the engine's arithmetic */
 enum { OPTIONS_MAX = 40, WRONG = 2 };
 
 /* ---- Memory ---- */
@@ -248,59 +246,8 @@ int64_t weir__option_number(const struct weir__given *given, const char *name)
     return -1;
 }
 
-/* The number that the first `count` characters, which are digits, are. */
-static int digits_of(const char *text, int count)
-{
-    int number = 0;
-    for (int i = 0; i < count; i++)
-        number = 10 * number + (text[i] - '0');
-    return number;
-}
-
-/* Seconds since 1970 of "2026-01-02" or "2026-01-02T03:04:05.5+01:00", without the fraction. */
-static bool read_iso(const char *text, int64_t *seconds)
-{
-    enum { CLOCK = 1, SECOND = 2, HOURS = 5, MINUTES = 6, GROUPS = 7 };
-    static const char form[] = "^[0-9]{4}-[0-9]{2}-[0-9]{2}([Tt ][0-9]{2}:[0-9]{2}(:[0-9]{2}(\\.[0-9]+)?)?)?"
-                               "([Zz]|[+-]([0-9]{2}):?([0-9]{2}))?$";
-    regex_t regex;
-    regmatch_t group[GROUPS];
-    if (regcomp(&regex, form, REG_EXTENDED) != 0)
-        weir__must(NULL);
-    bool matches = regexec(&regex, text, GROUPS, group, 0) == 0;
-    regfree(&regex);
-    if (!matches)
-        return false;
-    struct tm tm = {
-        .tm_year = digits_of(text, 4) - 1900, .tm_mon = digits_of(text + 5, 2) - 1, .tm_mday = digits_of(text + 8, 2)};
-    int hours = 0, minutes = 0;
-    if (group[CLOCK].rm_so >= 0) {
-        tm.tm_hour = digits_of(text + 11, 2);
-        tm.tm_min = digits_of(text + 14, 2);
-        tm.tm_sec = group[SECOND].rm_so >= 0 ? digits_of(text + 17, 2) : 0;
-    }
-    if (group[HOURS].rm_so >= 0) {
-        hours = digits_of(text + group[HOURS].rm_so, 2);
-        minutes = digits_of(text + group[MINUTES].rm_so, 2);
-    }
-    bool west = hours + minutes > 0 && text[group[HOURS].rm_so - 1] == '-';
-    struct tm normal = tm; /* timegm moves the 30th of February on; here it is a mistake */
-    *seconds = (int64_t)timegm(&normal) + (west ? 60 : -60) * (hours * 60 + minutes);
-    return hours < 24 && minutes < 60 && normal.tm_mon == tm.tm_mon && normal.tm_mday == tm.tm_mday &&
-           normal.tm_hour == tm.tm_hour && normal.tm_min == tm.tm_min && normal.tm_sec == tm.tm_sec;
-}
-
 bool weir__read_time(const char *text, int64_t *ns)
 {
-    size_t digits = strspn(text, "0123456789"), len = strlen(text);
-    const char *dot = strchr(text, '.');
-    int64_t seconds = strtoll(text, NULL, 10);
-    bool plain = digits > 0 && (digits == len ||
-                                (text + digits == dot && strspn(dot + 1, "0123456789") == len - digits - 1 && dot[1]));
-    if (!plain && !read_iso(text, &seconds))
-        return false;
-    if (seconds < 0 || seconds >= LAST_TIME)
-        return false;
-    *ns = seconds * WEIR_SECOND + (dot ? (int64_t)(strtod(dot, NULL) * 1e9 + 0.5) : 0);
-    return true;
+    bool plain = *text && text[strspn(text, "0123456789.")] == '\0';
+    return plain ? weir__parse_duration(weir__text_of(text), WEIR__TIME_MAX, ns) : weir__parse_time(text, ns);
 }

@@ -137,8 +137,10 @@ static bool plan_all(struct apply *apply)
         weir__keep(calloc(apply->documents.count + json_array_size(apply->items) + 1, sizeof *apply->changes));
     for (i = 0; i < apply->documents.count && good; i++) {
         const struct weir__rule_document *document = &apply->documents.list[i];
+        weir__progress("comparing", i, apply->documents.count);
         good = plan(apply, document, document->name, json_object_get(by_name, document->name));
     }
+    weir__progress("comparing", i, i);
     json_decref(by_name);
     for (int settings = 0; settings < 2 && weir__option(apply->given, "prune"); settings++)
         json_array_foreach(apply->items, i, item)
@@ -185,9 +187,11 @@ static bool write_all(struct apply *apply, bool deletes)
     bool good = true;
     for (size_t i = 0; i < apply->count; i++) {
         struct document_change *change = &apply->changes[i];
+        weir__progress(deletes ? "deleting" : "writing", i, apply->count);
         if (change->action != KEEP && (change->action == DELETE) == deletes)
             good &= write_one(apply, change);
     }
+    weir__progress("", apply->count, apply->count);
     return good;
 }
 

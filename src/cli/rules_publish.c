@@ -107,7 +107,8 @@ static int roll_back_document(struct weir__given *given, const char *name, int64
     int64_t version = weir__member_int(call.json, "version"), revision = 0;
     weir__call_free(&call);
     if (good && !given->json)
-        weir__print_line(stdout, "%s: v%" PRId64 " has the text of v%" PRId64, name, version, to);
+        weir__print_line(stdout, "%s: v%" PRId64 " has the text of v%" PRId64 "%s", name, version, to,
+                         weir__option(given, "publish") ? "" : "; it is not published: --publish enforced does that");
     if (good && weir__option(given, "publish")) {
         json_t *wanted = json_array();
         weir__rules_want(&wanted, name, weir__option(given, "publish"), version);

@@ -9,11 +9,21 @@ int weir__cmd_serve(struct weir__given *given)
 {
     struct weir__findings findings = {.to = stderr};
     bool check = weir__option(given, "check"), print = weir__option(given, "print-nginx");
-    if (check && print) {
-        fputs("weir serve: one of --check and --print-nginx\n", stderr);
+    bool demo = weir__option(given, "demo");
+    const char *wrong = NULL;
+    if (check + print + demo > 1)
+        wrong = "one of --check, --print-nginx and --demo";
+    else if (!demo && (weir__option(given, "port") || weir__option(given, "traffic")))
+        wrong = "--port and --traffic are for --demo";
+    else if (demo && given->argument_count)
+        wrong = "--demo has a weir.yaml of its own";
+    if (wrong) {
+        fprintf(stderr, "weir serve: %s\n", wrong);
         weir__help(stderr, "serve");
         return 2;
     }
+    if (demo)
+        return weir__serve_demo(given);
     const char *takeover = weir__option(given, "takeover");
     if (takeover && strcmp(takeover, WEIR__TAKEOVER_FORMAT) != 0) {
         fprintf(stderr, "weir serve: this version cannot take over from the one that runs; restart it\n");

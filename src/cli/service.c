@@ -14,11 +14,12 @@ enum { NAME_MAX_BYTES = 256 };
 
 struct weir__service {
     struct weir__http *http; /* or, in this process: */
+    const char *url;         /* of http */
     struct weir__control *control;
     struct weir__file *file;        /* weir.yaml; NULL: the database is given */
     struct weir__named_rules named; /* the rules that it names */
     struct weir__control_host host;
-    struct weir__database_owner owner;
+    struct weir__file_owner owner;
     char user[NAME_MAX_BYTES];
 };
 
@@ -66,8 +67,11 @@ static bool open_here(struct weir__service *service, const struct weir__given *g
     name_user(service->user, sizeof service->user);
     bool shows_files = service->file && service->file->rules_in_files && strncmp(given->command, "rules ", 6) == 0 &&
                        strcmp(given->command, "rules import") != 0;
-    struct weir__control_options open = {
-        .url = url, .files = shows_files ? &service->named : NULL, .host = service->file ? &service->host : NULL};
+    struct weir__control_options open = {.url = url,
+                                         .files = shows_files ? &service->named : NULL,
+                                         .session_ms = service->file ? service->file->session_ms : 0,
+                                         .login_links = service->file && service->file->dashboard,
+                                         .host = service->file ? &service->host : NULL};
     int error = weir__act_as_owner(&service->owner) ? weir__control_open(&open, &service->control) : WEIR__DB_GONE;
     weir__act_as_self(&service->owner);
     if (error == 0)
@@ -180,10 +184,23 @@ struct weir__service *weir__service_open(const struct weir__given *given, int *c
         return NULL;
     }
     struct weir__service *service = weir__must(calloc(1, sizeof *service));
+    service->url = url;
     if (url ? (service->http = weir__http_open(given, url)) != NULL : open_here(service, given, database, file, part))
         return service;
     *code = 1;
     weir__service_close(service);
+    return NULL;
+}
+
+const char *weir__service_dashboard(const struct weir__given *given)
+{
+    const struct weir__service *service = given->service;
+    const char *url = service->url ? service->url : service->file ? service->file->dashboard : NULL;
+    if (url)
+        return weir__format("%.*s", (int)(strlen(url) - (url[strlen(url) - 1] == '/')), url);
+    fprintf(stderr, "weir %s: %s\n", given->command,
+            service->file ? "login links are for an admin listener that only this host can reach, as 127.0.0.1:9091"
+                          : "where is the dashboard? --url, or --file with its weir.yaml");
     return NULL;
 }
 

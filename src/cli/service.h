@@ -1,6 +1,6 @@
 /*
- * The commands' client of the rules service (docs/control.md has the API), over HTTP or in this process on the database
- * itself; and the output of what it replies.
+ * The commands' client of the rules service (docs/reference/rest.md has the API), over HTTP or in this process on the
+ * database itself; and the output of what it replies.
  */
 #ifndef WEIR_CLI_SERVICE_H
 #define WEIR_CLI_SERVICE_H
@@ -34,6 +34,8 @@ struct weir__service_call {
 
 /* Opens the service that the options name. NULL: the error was printed; *code is the exit code. */
 struct weir__service *weir__service_open(const struct weir__given *given, int *code);
+/* The URL of its dashboard, for login links; NULL after an error was printed. */
+const char *weir__service_dashboard(const struct weir__given *given);
 /* NULL is allowed. */
 void weir__service_close(struct weir__service *service);
 

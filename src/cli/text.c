@@ -1,5 +1,6 @@
 /* Text on a terminal. See text.h. */
 #include "cli/text.h"
+#include "base/clock.h"
 #include "base/buffer.h"
 #include "base/duration.h"
 #include "base/json_writer.h"
@@ -169,6 +170,26 @@ void weir__text_table_print(struct weir__text_table *table, FILE *to)
     for (size_t i = 0; i <= rows && rows > 0; i++)
         print_row(table, to, widths, i - 1); /* first the titles */
     free(table->cells);
+}
+
+/* ---- Progress ---- */
+
+void weir__progress(const char *what, size_t done, size_t all)
+{
+    enum { FIRST_MS = 1000, EVERY_MS = 200 };
+    static int64_t began_ms, shown_ms;
+    int64_t now_ms = weir__monotonic_ms();
+    if (done == 0) {
+        began_ms = now_ms;
+        shown_ms = now_ms + FIRST_MS - EVERY_MS; /* short work shows none */
+    }
+    if (done < all && done > 0 && now_ms - shown_ms >= EVERY_MS && isatty(STDERR_FILENO)) {
+        shown_ms = now_ms;
+        fprintf(stderr, "\033[K%s: %zu of %zu, about %lld s left\r", what, done, all,
+                (long long)((now_ms - began_ms) * (int64_t)(all - done) / (int64_t)done / 1000));
+    } else if (done == all && shown_ms > began_ms + FIRST_MS - EVERY_MS) {
+        fputs("\033[K", stderr);
+    }
 }
 
 /* ---- JSON ---- */

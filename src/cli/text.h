@@ -58,6 +58,14 @@ void weir__text_table_cell(struct weir__text_table *table, const char *text);
 /* Prints titles and rows, or nothing if there are no rows, and frees the table. */
 void weir__text_table_print(struct weir__text_table *table, FILE *to);
 
+/* ---- Progress ---- */
+
+/*
+ * On a terminal, a line on standard error: what is done, how much of it, and how long it still takes. Call it for each
+ * of `all` items, with `done` from 0 on, and at the end with `done` equal to `all`, which clears the line.
+ */
+void weir__progress(const char *what, size_t done, size_t all);
+
 /* ---- JSON ---- */
 
 #define WEIR__JSON_FORM (JSON_COMPACT | JSON_REAL_PRECISION(15))

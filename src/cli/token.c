@@ -8,13 +8,19 @@ static void print_token(const json_t *reply)
     weir__print_line(stderr, "keep it: it is not shown again (its ID is %s)", weir__member(reply, "id"));
 }
 
-int weir__cmd_token_create(struct weir__given *given)
+static const char *role_of(const struct weir__given *given)
 {
     const char *role = weir__option(given, "role");
-    if (!role) {
+    if (!role)
         fprintf(stderr, "weir %s: --role viewer, editor or operator\n", given->command);
+    return role;
+}
+
+int weir__cmd_token_create(struct weir__given *given)
+{
+    const char *role = role_of(given);
+    if (!role)
         return 2;
-    }
     struct weir__service_call call = {.method = "POST",
                                       .json_body = json_pack("{s:s, s:s, s:s*}", "name", given->arguments[0], "role",
                                                              role, "expires", weir__option(given, "expires"))};
@@ -24,6 +30,31 @@ int weir__cmd_token_create(struct weir__given *given)
         good = false;
     }
     return weir__call_end(given, &call, good, print_token);
+}
+
+static void print_link(const json_t *reply)
+{
+    char until[32];
+    puts(weir__member(reply, "url"));
+    weir__print_line(stderr, "it logs a browser of this host in, once, until %s UTC",
+                     weir__member_time(reply, "expires", until));
+}
+
+int weir__cmd_token_link(struct weir__given *given)
+{
+    const char *role = role_of(given), *dashboard = role ? weir__service_dashboard(given) : NULL;
+    if (!dashboard)
+        return role ? 1 : 2;
+    struct weir__service_call call = {.method = "POST",
+                                      .json_body = json_pack("{s:s, s:s}", "name", given->arguments[0], "role", role)};
+    bool good = weir__call(given, &call, "/v1/login-links");
+    if (good && !*weir__member(call.json, "link")) {
+        fprintf(stderr, "weir %s: the reply has no link; is this a rules service?\n", given->command);
+        good = false;
+    }
+    if (good) /* after '#': browsers send it to no server */
+        json_object_set_new(call.json, "url", json_sprintf("%s/#login=%s", dashboard, weir__member(call.json, "link")));
+    return weir__call_end(given, &call, good, print_link);
 }
 
 static const char *time_or_never(const json_t *token, const char *member, char *buffer)

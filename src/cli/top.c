@@ -22,7 +22,9 @@ int weir__cmd_top(struct weir__given *given)
                                     .rules = weir__option(given, "rules"),
                                     .once = weir__option(given, "once"),
                                     .json = given->json,
-                                    .keys = 10};
+                                    .keys = 10,
+                                    .host = weir__option(given, "host"),
+                                    .this_host = weir__option(given, "this-host")};
     const char *interval = weir__option(given, "interval"), *keys = weir__option(given, "keys");
     int64_t ns = WEIR_SECOND;
     if (interval && (!weir__parse_duration(weir__text_of(interval), 3600 * WEIR_SECOND, &ns) || ns < WEIR_SECOND / 10))
@@ -31,6 +33,8 @@ int weir__cmd_top(struct weir__given *given)
         return wrong(given, "--keys is a number from 1 to 256");
     if (how.json && !how.once)
         return wrong(given, "--json needs --once");
+    if (how.host && how.this_host)
+        return wrong(given, "--host and --this-host exclude each other");
     how.interval_ms = ns / 1000000;
     return weir__top_run(&how, weir__add_finding, &findings);
 }
@@ -114,11 +118,15 @@ int weir__cmd_why(struct weir__given *given)
     struct weir__why_options how = {.what = segment ? segment : "weir.yaml",
                                     .rules = weir__option(given, "rules"),
                                     .subject = weir__argument(given, NULL),
-                                    .json = given->json};
+                                    .json = given->json,
+                                    .host = weir__option(given, "host"),
+                                    .this_host = weir__option(given, "this-host")};
     if (since && (!weir__parse_duration(weir__text_of(since), SINCE_MAX, &how.since_ns) || how.since_ns <= 0))
         return wrong(given, "--since is a time such as 10m or 1h, up to 400d");
     if (how.subject && !*how.subject)
         return wrong(given, "which client, key, request, ticket or rule? an empty argument is none of them");
+    if (how.host && how.this_host)
+        return wrong(given, "--host and --this-host exclude each other");
     json_t *item = find_ticket(&how);
     if (item) {
         int code = explain_ticket(item, &how);

@@ -202,7 +202,7 @@ static void root_read(struct weir__config *config, const struct weir__node *root
     /* The dashboard shows hot keys. */
     if (weir__node_get(root, "admin") && !weir__node_get(root, "hot_keys"))
         config->hot_bytes = HOT_BYTES;
-    /* With one of the others it may be a file for weir agent; preflight.c reports this for weir serve. */
+    /* With one of the others it may be a file for weir agent; deployment.c reports this for weir serve. */
     if (!weir__node_get(root, "gateway") && !weir__node_get(root, "service") && !weir__node_get(root, "store") &&
         !weir__node_get(root, "admin") && !weir__node_get(root, "load") && !weir__node_get(root, "queue") &&
         !weir__node_get(root, "notify"))
@@ -253,8 +253,8 @@ static void mask(const char *from, const char *end)
     }
 }
 
-/* Masks user and password of a URL, and ?password=…, in [from, end). */
-static void url_mask(const char *from, const char *end)
+/* Masks user and password of a URL, and ?password=…, in [from, end); with `path`, all that follows the host. */
+static void url_mask(const char *from, const char *end, bool path)
 {
     static const char argument[] = "password=";
     for (const char *at = from; at + 3 <= end; at++) {
@@ -263,6 +263,9 @@ static void url_mask(const char *from, const char *end)
             for (const char *c = at + 3; c < end && !strchr("/?# ,\"'", *c); c++)
                 sign = *c == '@' ? c : sign;
             mask(at + 3, sign);
+            for (const char *host = at + 3; path && host < end; host++)
+                if (strchr("/?#", *host))
+                    mask(host, end);
         } else if ((size_t)(end - at) >= sizeof argument && memcmp(at, argument, sizeof argument - 1) == 0) {
             at += sizeof argument - 1;
             mask(at, at + strcspn(at, "& ,\"'\n"));
@@ -271,11 +274,15 @@ static void url_mask(const char *from, const char *end)
 }
 
 /* Masks a scalar in the text of the file. */
-static void scalar_mask(const struct weir__node *node, bool secret)
+static void scalar_mask(const struct weir__node *node, bool secret, bool path)
 {
     weir_text from, to;
-    if (weir__place_byte(node->report, node->place, &from) && weir__place_byte(node->report, node->end, &to))
-        (secret ? mask : url_mask)(from.data, to.data);
+    if (!weir__place_byte(node->report, node->place, &from) || !weir__place_byte(node->report, node->end, &to))
+        return;
+    if (secret)
+        mask(from.data, to.data);
+    else
+        url_mask(from.data, to.data, path);
 }
 
 /* True for tokens and passwords, and for misspelt names of them, whose lines the message about the name quotes. */
@@ -290,12 +297,12 @@ static bool is_secret(const struct weir__node *name)
 }
 
 /* The depth is bounded by the reader of YAML. */
-static void secrets_mask(const struct weir__node *node, bool secret)
+static void secrets_mask(const struct weir__node *node, bool secret, bool path)
 {
     if (node->kind == WEIR__SCALAR)
-        scalar_mask(node, secret);
+        scalar_mask(node, secret, path);
     for (const struct weir__node *member = node->first; member; member = member->next)
-        secrets_mask(member, secret || is_secret(member->name));
+        secrets_mask(member, secret || is_secret(member->name), path);
 }
 
 /* Messages quote lines of the file, and end in logs: masks the secrets there. Not in rules, which are read from the
@@ -306,7 +313,7 @@ static void quotes_mask(const struct weir__node *root)
     for (size_t i = 0; i < sizeof names / sizeof *names && root->kind == WEIR__MAP; i++) {
         const struct weir__node *member = weir__node_get(root, names[i]);
         if (member && (strcmp(names[i], "rules") != 0 || weir__config_is_origin(member)))
-            secrets_mask(member, false);
+            secrets_mask(member, false, strcmp(names[i], "notify") == 0); /* the path of a webhook is a secret */
     }
 }
 

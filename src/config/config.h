@@ -63,9 +63,9 @@ struct weir__access {
 };
 
 /* /v1/auth: proxies that have each request decided before they forward it. */
+extern const char *const weir__auth_headers[]; /* names of the headers that describe a request */
 struct weir__forward_auth {
-    const char
-        *headers; /* "forwarded" or "original": the headers that describe the request; NULL: either, but not both */
+    int headers;           /* 1 and the index of weir__auth_headers; 0: either, but not both */
     const char *proxy[64]; /* networks of the proxies that may send requests */
     size_t proxy_count;    /* 0: this host, and peers that authenticate */
     bool trusts_everybody; /* one of the networks is all of IPv4 or IPv6 */

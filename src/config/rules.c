@@ -134,6 +134,8 @@ struct weir__rules_host weir__config_host(const struct weir__config *config)
     bool gateway = weir__has_listener(config, WEIR__GATEWAY);
     bool service = weir__has_listener(config, WEIR__HTTP_API) || weir__has_listener(config, WEIR__RESP);
     return (struct weir__rules_host){.segment_bytes = config->segment_bytes,
+                                     .has_store = config->store.url != NULL,
+                                     .consistency = (int)config->store.consistency,
                                      .callers = !gateway  ? WEIR__CALLERS_UNKNOWN
                                                 : service ? WEIR__CALLERS_SERVICE
                                                           : WEIR__CALLERS_NONE};

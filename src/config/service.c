@@ -81,19 +81,10 @@ static bool proxies_read(void *config, const struct weir__node *node, const char
     return true;
 }
 
-static bool families_read(void *config, const struct weir__node *node, const char *what, void *to)
-{
-    static const char *const families[] = {"forwarded", "original", NULL};
-    int which;
-    (void)config;
-    if (!weir__field_choice(node, what, families, &which))
-        return false;
-    *(const char **)to = families[which];
-    return true;
-}
+const char *const weir__auth_headers[] = {"forwarded", "original", NULL};
 
 static const struct weir__field auth_fields[] = {
-    {"headers", WEIR__FIELD_READ, WEIR__CONFIG(auth.headers), .read = families_read},
+    {"headers", WEIR__FIELD_CHOICE, WEIR__CONFIG(auth.headers), .min = 1, .choices = weir__auth_headers},
     {"trusted_proxies", WEIR__FIELD_READ, WEIR__CONFIG(auth), .read = proxies_read},
 };
 

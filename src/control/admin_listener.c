@@ -7,6 +7,7 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <microhttpd.h>
 #include <netdb.h>
 #include <stdio.h>
@@ -312,8 +313,8 @@ static struct MHD_Daemon *listen_at(struct weir__admin *admin, int socket)
                             MHD_OPTION_ARRAY, admin->tls ? tls : plain, MHD_OPTION_END);
 }
 
-struct weir__admin *weir__admin_start(const struct weir__admin_config *config, int *socket,
-                                      struct weir__control *control, char *why, size_t why_size)
+struct weir__admin *weir__admin_start(const struct weir__admin_config *config, struct weir__control *control, char *why,
+                                      size_t why_size)
 {
     const struct weir__listener *listener = config->listener;
     struct weir__admin *admin = calloc(1, sizeof *admin);
@@ -332,8 +333,8 @@ struct weir__admin *weir__admin_start(const struct weir__admin_config *config, i
         weir__admin_stop(admin);
         return NULL;
     }
-    int bound = *socket > 0 ? *socket : weir__admin_bind(listener, why, why_size);
-    *socket = 0;
+    int bound = config->socket > 0 ? fcntl(config->socket, F_DUPFD_CLOEXEC, 0) /* it stays, for another attempt */
+                                   : weir__admin_bind(listener, why, why_size);
     errno = 0;
     if (bound >= 0 && !(admin->daemon = listen_at(admin, bound))) {
         snprintf(why, why_size, "cannot listen on %s: %s", listener->address,

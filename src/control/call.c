@@ -91,14 +91,10 @@ const char *weir__call_reason(struct weir__call *call)
 
 bool weir__parse_span(const char *text, int64_t *ms)
 {
-    static const char units[] = "smhd";
-    static const int64_t unit_ms[] = {1000, 60000, 3600000, 86400000};
-    size_t digits = strspn(text, "0123456789");
-    const char *unit = text[digits] ? strchr(units, text[digits]) : NULL;
-    if (!digits || digits >= 10 || strlen(text) != digits + 1 || !unit)
-        return false;
-    *ms = strtoll(text, NULL, 10) * unit_ms[unit - units];
-    return *ms > 0;
+    int64_t ns = 0;
+    bool good = weir__parse_duration(weir__text_of(text), INT64_MAX, &ns);
+    *ms = ns / 1000000;
+    return good && *ms > 0;
 }
 
 bool weir__is_yaml(weir_text type)

@@ -23,8 +23,6 @@ struct weir__published_rules {
     size_t len;
 };
 
-struct weir__login_throttle;
-
 #define WEIR__TOKEN_ID           24
 #define WEIR__DRY_RUNS_MAX       8 /* read-only requests that compile or wait to, in total */
 #define WEIR__DRY_RUNS_PER_TOKEN 2 /* per token, including its sessions */
@@ -33,6 +31,7 @@ struct weir__control {
     char *url;
     const struct weir__control_host *host;
     int64_t session_ms;        /* how long a session lasts */
+    bool login_links;          /* they are made and accepted */
     enum weir__role key_texts; /* the least role that sees the texts of keys */
 
     struct weir__fair_lock compile_lock;  /* compiling for requests that write; taken without database_lock */
@@ -43,7 +42,7 @@ struct weir__control {
     int error;                            /* why it is unavailable, which was logged; 0: it is available */
     int64_t unusable;                     /* revision of the database of which that was logged */
     bool unwritable;                      /* the file for the workers could not be written, which was logged */
-    struct weir__login_throttle *throttle;
+    weir_segment *throttle;               /* counters of wrong tokens and of sessions */
     struct weir__files_view *files;       /* the rules are in files, and requests about rules are served from there */
     const struct weir__files_view *shows; /* this is the service in memory that such a view has */
 
@@ -94,7 +93,7 @@ struct weir__files_view {
     struct weir__control *memory;
     struct weir__fingerprint seen; /* of the files that were read last */
     bool read;                     /* they were read at least once */
-    uint64_t shown;                /* a hash of the texts that are shown; 0: none yet */
+    uint64_t shown;                /* a hash of the files that are shown; 0: none yet */
     /* Protected by the database lock of `memory`: */
     json_t *places; /* {file, line} of each document by name */
     json_t *errors; /* of the files as they are now; empty: the documents are theirs */
@@ -176,7 +175,7 @@ const char *weir__query_text(struct weir__call *call, const char *name, size_t m
 int64_t weir__query_number(struct weir__call *call, const char *name, int64_t least, int64_t most, int64_t otherwise);
 /* The reason of a change: from the body, the header or the query. Refuses a long one. */
 const char *weir__call_reason(struct weir__call *call);
-/* Parses "30d", "12h", "90m" or "45s"; false for anything else and for 0. */
+/* Parses a duration such as "30d"; false for anything else, and for less than 1 ms. */
 WEIR_MUST_CHECK bool weir__parse_span(const char *text, int64_t *ms);
 /* Reads the body as an object of JSON with only these members ("a|b|c"); an empty body is an empty object. */
 WEIR_MUST_CHECK bool weir__call_json(struct weir__call *call, const char *members);
@@ -289,26 +288,23 @@ bool weir__authenticate(struct weir__call *call);
 bool weir__is_own_page(const struct weir__call *call);
 /* Checks a token and sets `who` and `role`. False: it is not valid. */
 bool weir__token_check(struct weir__call *call, weir_text token);
+/*
+ * A login link opens one session, within WEIR__LINK_MS. It is a token of its own, which nothing else accepts: its text
+ * lacks the prefix of other tokens, its salt begins with WEIR__LINK_SALT, and its use empties its hash.
+ */
+#define WEIR__LINK_MS   INT64_C(300000)
+#define WEIR__LINK_SALT "link:"
+/* Uses a login link up, and sets `who` and `role`. False: it is not valid, or was used. */
+bool weir__link_take(struct weir__call *call, weir_text link);
 /* The value of the session's cookie; empty if there is none. */
 weir_text weir__cookie_of(weir_text cookies);
-/* `hash` has room for WEIR__DIGEST_TEXT; "" if OpenSSL fails. */
+/* The SHA-256 of salt and text in hexadecimal. `hash` has room for WEIR__DIGEST_TEXT. */
 void weir__digest(const char *salt, const char *text, size_t len, char *hash);
 /* `bytes` random bytes in hexadecimal or base64url. Refuses the request if the system has none. */
 WEIR_MUST_CHECK bool weir__random_hex(struct weir__call *call, char *to, size_t bytes);
 WEIR_MUST_CHECK bool weir__random_word(struct weir__call *call, char *to, size_t bytes);
 
-/* The login throttle: limits wrong tokens by address and in total. */
-struct weir__login_throttle *weir__login_throttle_open(void);
-void weir__login_throttle_close(struct weir__login_throttle *throttle);
-/*
- * The wait in nanoseconds before the next wrong token of an address, which is counted if `counts`: 0 within the limits,
- * at most a minute.
- */
-WEIR_MUST_CHECK int64_t weir__login_throttle_wait(const struct weir__login_throttle *throttle, const char *address,
-                                                  bool counts);
-/* Counts a session of a token. 0: within the limit; else nanoseconds until the next one. */
-WEIR_MUST_CHECK int64_t weir__login_throttle_session(struct weir__login_throttle *throttle, const char *token_id);
-/* Counts a wrong token and refuses with 401, or 429 with a growing delay. */
+/* Counts a wrong token (weir_auth_failure) and refuses with 401, or 429 while tokens of its address are delayed. */
 bool weir__fail_wrong_token(struct weir__call *call, const char *message);
 
 /* ---- Routes ---- */
@@ -334,9 +330,9 @@ weir__handler weir__rest_list, weir__rest_create, weir__rest_get, weir__rest_upd
     weir__rest_validate, weir__rest_published, weir__rest_revisions, weir__rest_revision, weir__rest_revision_rollback,
     weir__rest_key_state, weir__rest_key_reset, weir__rest_key_block, weir__rest_key_unblock, weir__rest_key_take,
     weir__rest_keys, weir__rest_blocks, weir__rest_tokens, weir__rest_token_create, weir__rest_token_revoke,
-    weir__rest_audit, weir__rest_session_create, weir__rest_session_get, weir__rest_session_delete, weir__rest_stats,
-    weir__rest_history, weir__rest_hot, weir__rest_advice, weir__rest_denied, weir__rest_hosts, weir__rest_openapi,
-    weir__rest_health, weir__rest_queue_list, weir__rest_queue_stats, weir__rest_queue_get, weir__rest_queue_cancel,
-    weir__rest_queue_requeue;
+    weir__rest_audit, weir__rest_link_create, weir__rest_session_create, weir__rest_session_get,
+    weir__rest_session_delete, weir__rest_stats, weir__rest_history, weir__rest_hot, weir__rest_advice,
+    weir__rest_denied, weir__rest_hosts, weir__rest_check, weir__rest_openapi, weir__rest_health, weir__rest_queue_list,
+    weir__rest_queue_stats, weir__rest_queue_get, weir__rest_queue_cancel, weir__rest_queue_requeue;
 
 #endif

@@ -7,8 +7,9 @@
 #include <stdlib.h>
 #include <time.h>
 
-#define SESSION_MS INT64_C(43200000) /* 12 hours */
-#define RETRY_MS   1000              /* between two attempts to open the database */
+#define SESSION_MS     INT64_C(43200000) /* 12 hours */
+#define RETRY_MS       1000              /* between two attempts to open the database */
+#define THROTTLE_BYTES (1 << 20)         /* of the login throttle: some 60,000 addresses at once */
 
 void weir__control_log(const struct weir__control *control, enum weir__log_level level, const char *format, ...)
 {
@@ -81,12 +82,14 @@ int weir__control_open(const struct weir__control_options *options, struct weir_
     pthread_mutex_init(&made->published_lock, NULL);
     made->host = options->host ? options->host : &no_host;
     made->session_ms = options->session_ms ? options->session_ms : SESSION_MS;
+    made->login_links = options->login_links;
     made->key_texts = options->key_texts ? options->key_texts : WEIR__OPERATOR;
     made->url = strdup(options->url);
     made->path = options->published_path ? strdup(options->published_path) : NULL;
-    made->throttle = weir__login_throttle_open();
+    weir_segment_options throttle = {.size = THROTTLE_BYTES, .no_slab = true};
+    bool throttled = weir_segment_open(&throttle, &made->throttle) == 0;
     made->files = options->files ? weir__files_view_open(options->files, made->host) : NULL;
-    if (!made->url || (options->published_path && !made->path) || !made->throttle || (options->files && !made->files)) {
+    if (!made->url || (options->published_path && !made->path) || !throttled || (options->files && !made->files)) {
         weir__control_close(made);
         return WEIR__DB_MEMORY;
     }
@@ -107,7 +110,7 @@ void weir__control_close(struct weir__control *control)
         return;
     weir__files_view_close(control->files);
     weir__db_close(control->db);
-    weir__login_throttle_close(control->throttle);
+    weir_segment_close(control->throttle);
     weir__fair_lock_destroy(&control->database_lock);
     weir__fair_lock_destroy(&control->compile_lock);
     weir__fair_lock_destroy(&control->dry_run_lock);

@@ -1,6 +1,6 @@
 /*
  * The rules service: rules as versioned documents in a database, published as one set; its REST API, its HTTP listener,
- * and the poller of other hosts. docs/control.md describes the API.
+ * and the poller of other hosts. docs/reference/rest.md describes the API.
  *
  *   database, sqlite, postgres, schema   storage
  *   document, diff      one document's text; how two of them differ
@@ -9,7 +9,7 @@
  *   stored, stage       document versions; their stage: draft, shadow, enforced
  *   publish             revisions of the set
  *   published           the published set, in memory and in a file that outlives the database
- *   token, login_throttle   authentication, and the limit on wrong tokens
+ *   token                   authentication, and the delay of wrong tokens
  *   rest*, call         (method, path, headers, body) to (status, headers, body)
  *   admin_listener      that over HTTP, and the dashboard
  *   import              rule files imported into an empty database
@@ -47,6 +47,7 @@ struct weir__control_options {
     const struct weir__named_rules *files; /* lives as long as the service */
     const char *published_path;            /* the file that workers read, or NULL */
     int64_t session_ms;                    /* 0: 12 hours */
+    bool login_links;                      /* they are accepted: only this host can reach the listener */
     enum weir__role key_texts;             /* the least role that sees the texts of keys; 0: operator */
     const struct weir__control_host *host; /* lives as long as the service; may be NULL */
 };
@@ -126,8 +127,8 @@ struct weir__rest_reply {
 };
 
 /*
- * Delay before weir__rest_run, at most 1 s: for a request with a token or session while too many wrong ones come from
- * its address or in total; else 0. A connection that has shown a valid one is exempt.
+ * Delay before weir__rest_run, at most 2 s (weir_auth_delay): for a request with a token or session while too many
+ * wrong ones come from its address or in total; else 0. A connection that has shown a valid one is exempt.
  */
 int64_t weir__rest_delay_ms(const struct weir__control *control, const struct weir__rest_request *request);
 void weir__rest_run(struct weir__control *control, const struct weir__rest_request *request,
@@ -200,12 +201,9 @@ char *weir__diff(const char *from, const char *to, const char *from_label, const
 
 struct weir__admin;
 
-/*
- * Starts listening, in its own threads. NULL on failure, with the reason in `why`. The first call that binds takes over
- * *socket.
- */
-struct weir__admin *weir__admin_start(const struct weir__admin_config *config, int *socket,
-                                      struct weir__control *control, char *why, size_t why_size);
+/* Starts listening, in its own threads, on config->socket or a socket of its own. NULL on failure: *why. */
+struct weir__admin *weir__admin_start(const struct weir__admin_config *config, struct weir__control *control, char *why,
+                                      size_t why_size);
 /* A socket bound to the address, not listening yet; -1, and why. */
 int weir__admin_bind(const struct weir__listener *listener, char *why, size_t why_size);
 /* Finishes requests in flight first. NULL is allowed. */

@@ -1,4 +1,5 @@
 /* Rules in files: their documents in a service in memory, for reading. See call.h. */
+#include "base/hash.h"
 #include "control/import.h"
 
 #include <stdio.h>
@@ -107,6 +108,15 @@ static struct weir__control *build(const struct weir__files_view *view, struct w
     return NULL;
 }
 
+/* Names and texts of the files: documents are shown with the names. */
+static uint64_t hash_of(const struct weir__sources *files)
+{
+    uint64_t hash = files->fingerprint.content;
+    for (size_t i = 0; i < files->count; i++)
+        hash = weir__hash_text(weir__text_of(files->list[i].name), hash);
+    return hash;
+}
+
 /* Reads the files, and shows them if they are good. */
 static void show(struct weir__files_view *view)
 {
@@ -119,10 +129,10 @@ static void show(struct weir__files_view *view)
                                   .places = json_object()};
     int error = weir__named_rules_read(view->named, true, add_error, errors, &import.from, &import.rules);
     const struct weir__sources *files = &import.from.files;
-    bool same = !error && view->shown && view->shown == files->fingerprint.content;
+    bool same = !error && view->shown && view->shown == hash_of(files);
     struct weir__control *next = error || same ? NULL : build(view, &import);
-    bool good = same || next;
-    if (!good && json_array_size(errors) == 0) {
+    bool good = same || next, failed = !good && json_array_size(errors) == 0;
+    if (failed) {
         weir_diagnostic what = {
             .severity = WEIR_IS_ERROR, .file = import.name, .message = weir_strerror(error ? error : WEIR_ENOMEM)};
         add_error(errors, &what);
@@ -130,9 +140,9 @@ static void show(struct weir__files_view *view)
     if (!json_equal(errors, view->errors))
         log_errors(view, errors);
     if (good)
-        view->shown = files->fingerprint.content;
+        view->shown = hash_of(files);
     view->seen = files->fingerprint;
-    view->seen.young |= files->passing;
+    view->seen.young |= files->passing || failed; /* no memory: the next look tries again */
     replace(view, next, import.places, errors);
     weir__control_close(next);
     weir__documents_free(&import.from);

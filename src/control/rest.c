@@ -36,6 +36,7 @@ const struct weir__rest_route weir__routes[] = {
     {"GET", "/v1/tokens", WEIR__OPERATOR, false, weir__rest_tokens},
     {"POST", "/v1/tokens", WEIR__OPERATOR, false, weir__rest_token_create},
     {"DELETE", "/v1/tokens/{id}", WEIR__OPERATOR, false, weir__rest_token_revoke},
+    {"POST", "/v1/login-links", WEIR__OPERATOR, false, weir__rest_link_create},
     {"GET", "/v1/audit", WEIR__VIEWER, false, weir__rest_audit},
     {"POST", "/v1/session", WEIR__NOBODY, false, weir__rest_session_create},
     {"GET", "/v1/session", WEIR__VIEWER, false, weir__rest_session_get},
@@ -44,6 +45,7 @@ const struct weir__rest_route weir__routes[] = {
     {"GET", "/v1/stats/history", WEIR__VIEWER, false, weir__rest_history},
     {"GET", "/v1/stats/hot", WEIR__VIEWER, false, weir__rest_hot},
     {"GET", "/v1/advice", WEIR__VIEWER, false, weir__rest_advice},
+    {"POST", "/v1/check", WEIR__VIEWER, false, weir__rest_check},
     {"GET", "/v1/denials", WEIR__OPERATOR, false, weir__rest_denied},
     {"GET", "/v1/hosts", WEIR__VIEWER, false, weir__rest_hosts},
     {"GET", "/v1/queue", WEIR__VIEWER, false, weir__rest_queue_list},
@@ -56,21 +58,11 @@ const struct weir__rest_route weir__routes[] = {
 };
 const size_t weir__route_count = sizeof weir__routes / sizeof *weir__routes;
 
-/* The description of the API, as it is served: openapi.json, included by the assembler. */
-__asm__(".pushsection .rodata\n"
-        "weir__control_openapi:\n"
-        ".incbin \"src/control/openapi.json\"\n"
-        "weir__control_openapi_end:\n"
-        ".byte 0\n"
-        ".popsection\n");
-
-extern const char weir__control_openapi[] __attribute__((visibility("hidden")));
-extern const char weir__control_openapi_end[] __attribute__((visibility("hidden")));
+WEIR__EMBED(weir__control_openapi, "src/control/openapi.json");
 
 bool weir__rest_openapi(struct weir__call *call)
 {
-    size_t len = (size_t)(weir__control_openapi_end - weir__control_openapi);
-    return weir__reply_text(call, 200, "application/json", (weir_text){weir__control_openapi, len});
+    return weir__reply_text(call, 200, "application/json", weir__text_of(weir__control_openapi));
 }
 
 /* ---- Paths ---- */

@@ -23,29 +23,38 @@ bool weir__rest_tokens(struct weir__call *call)
 /* Parses a span such as "30d", or a time. False: neither. */
 static bool read_expiry(const char *text, int64_t now_ms, int64_t *expires_ms)
 {
-    if (!weir__parse_span(text, expires_ms))
-        return weir__parse_time(text, expires_ms);
-    *expires_ms += now_ms;
-    return true;
+    int64_t ns = 0;
+    bool span = weir__parse_span(text, expires_ms), good = span || weir__parse_time(text, &ns);
+    *expires_ms = span ? now_ms + *expires_ms : ns / 1000000;
+    return good;
 }
 
 struct new_token {
     const char *name, *role;
     int64_t expires_ms; /* 0: never */
+    const char *prefix, *salt_prefix, *action;
+    char id[WEIR__TOKEN_ID], text[128];
 };
 
-static bool read_token(struct weir__call *call, struct new_token *token)
+static bool read_name_and_role(struct weir__call *call, struct new_token *token)
 {
-    if (!weir__call_json(call, "name|role|expires"))
-        return false;
-    const json_t *name = json_object_get(call->body, "name"), *expires = json_object_get(call->body, "expires");
-    const char *until = weir__body_text(call, "expires");
+    const json_t *name = json_object_get(call->body, "name");
     weir_text text = {json_string_value(name), json_string_length(name)};
-    *token = (struct new_token){.name = text.data, .role = weir__body_text(call, "role")};
+    token->name = text.data;
+    token->role = weir__body_text(call, "role");
     if (!text.len || text.len >= WEIR__WHO_MAX || !weir__text_sound(text))
         return weir__fail(call, 400, "bad_name", "name: who the token is for, a text of 1 to 127 bytes");
     if (!token->role || weir__role_of(token->role) == WEIR__NOBODY)
         return weir__fail(call, 400, "bad_role", "role: viewer, editor or operator");
+    return true;
+}
+
+static bool read_token(struct weir__call *call, struct new_token *token)
+{
+    if (!weir__call_json(call, "name|role|expires") || !read_name_and_role(call, token))
+        return false;
+    const json_t *expires = json_object_get(call->body, "expires");
+    const char *until = weir__body_text(call, "expires");
     if (!expires || json_is_null(expires))
         return true;
     if (!until || !read_expiry(until, call->now_ms, &token->expires_ms) || token->expires_ms <= call->now_ms ||
@@ -56,33 +65,44 @@ static bool read_token(struct weir__call *call, struct new_token *token)
     return true;
 }
 
-bool weir__rest_token_create(struct weir__call *call)
+/* Adds the token, and sets its id and its text: the prefix, the id, '_' and 256 random bits. False: refused. */
+static bool add_token(struct weir__call *call, struct new_token *token)
 {
-    struct new_token wanted;
     struct weir__db *db = call->db;
-    char id[WEIR__TOKEN_ID], salt[40], secret[64], token[128], hash[WEIR__DIGEST_TEXT];
-    if (!read_token(call, &wanted) || !weir__random_hex(call, id, 6) || !weir__random_hex(call, salt, 16) ||
+    char random[40], salt[64], secret[64], hash[WEIR__DIGEST_TEXT];
+    if (!weir__random_hex(call, token->id, 6) || !weir__random_hex(call, random, 16) ||
         !weir__random_word(call, secret, 32))
         return false;
-    snprintf(token, sizeof token, "weir_%s_%s", id, secret);
-    weir__digest(salt, token, strlen(token), hash);
-    if (!*hash)
-        db->error = WEIR__DB_MEMORY;
+    snprintf(salt, sizeof salt, "%s%s", token->salt_prefix, random);
+    snprintf(token->text, sizeof token->text, "%s%s_%s", token->prefix, token->id, secret);
+    OPENSSL_cleanse(secret, sizeof secret);
+    weir__digest(salt, token->text, strlen(token->text), hash);
     weir__db_begin(db);
     weir__db_run(db,
                  "INSERT INTO tokens (id, name, role, salt, hash, created, created_by, expires)"
                  " VALUES ($1, $2, $3, $4, $5, $6, $7, $8)",
-                 WEIR__S(id), WEIR__S(wanted.name), WEIR__S(wanted.role), WEIR__S(salt), WEIR__S(hash),
-                 WEIR__N(call->now_ms), WEIR__S(call->who), WEIR__N_OR_NULL(wanted.expires_ms));
-    weir__audit(call, "token_create", id, json_pack("{s:s, s:s}", "name", wanted.name, "role", wanted.role));
+                 WEIR__S(token->id), WEIR__S(token->name), WEIR__S(token->role), WEIR__S(salt), WEIR__S(hash),
+                 WEIR__N(call->now_ms), WEIR__S(call->who), WEIR__N_OR_NULL(token->expires_ms));
+    weir__audit(call, token->action, token->id, json_pack("{s:s, s:s}", "name", token->name, "role", token->role));
     weir__db_end(db, true);
-    json_t *expires = wanted.expires_ms ? weir__json_time(wanted.expires_ms) : json_null();
-    weir__reply_json(call, 201,
-                     json_pack("{s:s, s:s, s:s, s:s, s:o}", "id", id, "name", wanted.name, "role", wanted.role, "token",
-                               token, "expires", expires));
-    OPENSSL_cleanse(secret, sizeof secret);
-    OPENSSL_cleanse(token, sizeof token);
     return true;
+}
+
+/* Replies with the text of a new token as `member`, and wipes it. */
+static bool reply_token(struct weir__call *call, struct new_token *token, const char *member, int64_t expires_ms)
+{
+    json_t *expires = expires_ms ? weir__json_time(expires_ms) : json_null();
+    weir__reply_json(call, 201,
+                     json_pack("{s:s, s:s, s:s, s:s, s:o}", "id", token->id, "name", token->name, "role", token->role,
+                               member, token->text, "expires", expires));
+    OPENSSL_cleanse(token->text, sizeof token->text);
+    return true;
+}
+
+bool weir__rest_token_create(struct weir__call *call)
+{
+    struct new_token token = {.prefix = "weir_", .salt_prefix = "", .action = "token_create"};
+    return read_token(call, &token) && add_token(call, &token) && reply_token(call, &token, "token", token.expires_ms);
 }
 
 bool weir__rest_token_revoke(struct weir__call *call)
@@ -97,6 +117,35 @@ bool weir__rest_token_revoke(struct weir__call *call)
     weir__db_end(db, changed);
     return changed ? weir__reply_status(call, 204)
                    : weir__fail(call, 404, "no_token", "there is no such token, or it has been revoked before");
+}
+
+/* ---- Login links ---- */
+
+static bool fail_no_links(struct weir__call *call)
+{
+    return weir__fail(call, 403, "no_login_links",
+                      "login links are for an admin listener that only this host can reach, as 127.0.0.1:9091");
+}
+
+/* Deletes the tokens of links whose sessions have ended. */
+static void delete_old_links(struct weir__call *call)
+{
+    weir__db_run(call->db,
+                 "DELETE FROM tokens WHERE substr(salt, 1, 5) = '" WEIR__LINK_SALT "' AND expires <= $1"
+                 " AND id NOT IN (SELECT token FROM sessions)",
+                 WEIR__N(call->now_ms));
+}
+
+bool weir__rest_link_create(struct weir__call *call)
+{
+    struct new_token link = {.prefix = "", .salt_prefix = WEIR__LINK_SALT, .action = "login_link_create"};
+    if (!call->control->login_links)
+        return fail_no_links(call);
+    if (!weir__call_json(call, "name|role") || !read_name_and_role(call, &link))
+        return false;
+    delete_old_links(call);
+    link.expires_ms = call->now_ms + WEIR__LINK_MS + call->control->session_ms; /* of its session at the latest */
+    return add_token(call, &link) && reply_token(call, &link, "link", call->now_ms + WEIR__LINK_MS);
 }
 
 /* ---- Sessions ---- */
@@ -121,14 +170,28 @@ static void add_session(struct weir__call *call, const char *session)
 {
     char hash[WEIR__DIGEST_TEXT];
     weir__digest("", session, strlen(session), hash);
-    if (!*hash)
-        call->db->error = WEIR__DB_MEMORY;
     weir__db_begin(call->db);
     weir__db_run(call->db, "DELETE FROM sessions WHERE expires <= $1", WEIR__N(call->now_ms));
     weir__db_run(call->db, "INSERT INTO sessions (hash, token, expires) VALUES ($1, $2, $3)", WEIR__S(hash),
                  WEIR__S(call->token_id), WEIR__N(call->session_expires_ms));
     weir__audit(call, "session_create", call->token_id, NULL);
     weir__db_end(call->db, true);
+}
+
+/* Counts a session of the token: each is a row of the database and of the audit log. Refuses too many of them. */
+static bool may_open_session(struct weir__call *call)
+{
+    static const weir_params params = {.algorithm = WEIR_TOKEN_BUCKET, .limit = 60, .window_ns = 60 * WEIR_SECOND};
+    weir_segment *counters = call->control->throttle;
+    weir_limit limit;
+    weir_decision decision = {.retry_after_ns = WEIR_SECOND};
+    int error = weir_limit_init(&limit, &params);
+    if (!error)
+        error = weir_take(counters, &limit, call->token_id, strlen(call->token_id), 1, weir_clock(counters), &decision);
+    if (!error && weir_passes(&decision))
+        return true;
+    weir__reply_header(call, "Retry-After", "%" PRId64, (decision.retry_after_ns + WEIR_SECOND - 1) / WEIR_SECOND);
+    return weir__fail(call, 429, "too_many_sessions", "a token opens at most 60 sessions a minute");
 }
 
 bool weir__rest_session_create(struct weir__call *call)
@@ -141,17 +204,18 @@ bool weir__rest_session_create(struct weir__call *call)
                    weir__text_equal_nocase((weir_text){type.data, sizeof json - 1}, WEIR__TEXT(json));
     if (!is_json && !weir__is_own_page(call))
         return weir__fail(call, 403, "other_origin", "a session is for the dashboard's own pages");
-    if (!weir__call_json(call, "token"))
+    if (!weir__call_json(call, "token|link"))
         return false;
-    const char *token = weir__body_text(call, "token");
-    if (!token || !weir__token_check(call, weir__text_of(token)))
-        return !call->db->error && weir__fail_wrong_token(call, "the token is wrong, expired or revoked");
-    int64_t wait_ns = weir__login_throttle_session(call->control->throttle, call->token_id);
-    if (wait_ns) {
-        weir__reply_header(call, "Retry-After", "%" PRId64, (wait_ns + WEIR_SECOND - 1) / WEIR_SECOND);
-        return weir__fail(call, 429, "too_many_sessions", "a token opens at most 60 sessions a minute");
-    }
-    if (!weir__random_word(call, session, 32))
+    const char *token = weir__body_text(call, "token"), *link = weir__body_text(call, "link");
+    if (link && token)
+        return weir__fail(call, 400, "bad_member", "one of token and link");
+    if (link && !call->control->login_links)
+        return fail_no_links(call);
+    if (link ? !weir__link_take(call, weir__text_of(link)) : !token || !weir__token_check(call, weir__text_of(token)))
+        return !call->db->error &&
+               weir__fail_wrong_token(call, link ? "the login link is wrong, expired or was used before"
+                                                 : "the token is wrong, expired or revoked");
+    if (!may_open_session(call) || !weir__random_word(call, session, 32))
         return false;
     call->session_expires_ms = call->now_ms + call->control->session_ms;
     add_session(call, session);

@@ -14,6 +14,10 @@ static bool fail_host(struct weir__call *call, int error)
 {
     if (error == WEIR_ENORULE)
         return weir__fail(call, 404, "no_rule", "%s", weir_strerror(error));
+    if (error == WEIR__HOST_UNKNOWN)
+        return weir__fail(call, 404, "no_host", "no host has this name or id; GET /v1/hosts lists them");
+    if (error == WEIR__HOST_NO_REPLY)
+        return weir__fail(call, 503, "no_reply", "the host did not reply: it is silent, or the store is unavailable");
     if (error == WEIR_ELIMIT)
         return weir__fail(call, 409, "no_counter", "the rule has no counter: it bans or lets pass everything");
     return weir__fail(call, 503, "failed", "%s", weir_strerror(error));
@@ -68,6 +72,12 @@ static bool change_key(struct weir__call *call, const char *action, struct weir_
     const char *rule = call->param[0], *reason = weir__call_reason(call);
     weir_text key = weir__text_of(call->param[1]);
     char object[2 * WEIR__PARAM_MAX + 2];
+    if (!host->key_change)
+        fail_not_here(call);
+    if (call->failed) { /* also for the reason */
+        json_decref(more);
+        return false;
+    }
     snprintf(object, sizeof object, "%s/%s", rule, key.data);
     change.rule = rule;
     change.key = key;
@@ -103,10 +113,8 @@ static bool change_key(struct weir__call *call, const char *action, struct weir_
 
 bool weir__rest_key_reset(struct weir__call *call)
 {
-    return call->control->host->key_change
-               ? change_key(call, "key_reset", (struct weir__host_key_change){.action = WEIR__HOST_RESET},
-                            json_pack("{s:b}", "reset", 1))
-               : fail_not_here(call);
+    return change_key(call, "key_reset", (struct weir__host_key_change){.action = WEIR__HOST_RESET},
+                      json_pack("{s:b}", "reset", 1));
 }
 
 #define BLOCK_MAX_MS (400 * WEIR_DAY / 1000000)
@@ -114,15 +122,13 @@ bool weir__rest_key_reset(struct weir__call *call)
 /* Blocks for {"for": "10m"} or {"until": "2026-11-15T12:00:00Z"}, with a "reason" if there is one. */
 bool weir__rest_key_block(struct weir__call *call)
 {
-    if (!call->control->host->key_change)
-        return fail_not_here(call);
     if (!weir__call_json(call, "for|until|reason"))
         return false;
     const char *span = weir__body_text(call, "for"), *until = weir__body_text(call, "until");
-    int64_t ms = 0;
-    bool good = span && !until ? weir__parse_span(span, &ms) : until && !span ? weir__parse_time(until, &ms) : false;
+    int64_t ms = 0, ns = 0;
+    bool good = span && !until ? weir__parse_span(span, &ms) : until && !span && weir__parse_time(until, &ns);
     if (until)
-        ms -= call->now_ms;
+        ms = ns / 1000000 - call->now_ms;
     if (!good || ms <= 0 || ms > BLOCK_MAX_MS)
         return weir__fail(call, 400, "bad_block",
                           "for: such as 10m, or until: a time to come such as 2030-01-01T00:00:00Z; at most 400 days");
@@ -133,10 +139,8 @@ bool weir__rest_key_block(struct weir__call *call)
 
 bool weir__rest_key_unblock(struct weir__call *call)
 {
-    return call->control->host->key_change
-               ? change_key(call, "key_unblock", (struct weir__host_key_change){.action = WEIR__HOST_BLOCK},
-                            json_pack("{s:b}", "blocked", 0))
-               : fail_not_here(call);
+    return change_key(call, "key_unblock", (struct weir__host_key_change){.action = WEIR__HOST_BLOCK},
+                      json_pack("{s:b}", "blocked", 0));
 }
 
 #define TAKE_MAX 4294967295
@@ -144,8 +148,6 @@ bool weir__rest_key_unblock(struct weir__call *call)
 /* Takes {"cost": 3}, or 1, as a request would that this rule alone matched. */
 bool weir__rest_key_take(struct weir__call *call)
 {
-    if (!call->control->host->key_change)
-        return fail_not_here(call);
     if (!weir__call_json(call, "cost|reason"))
         return false;
     const json_t *cost = json_object_get(call->body, "cost");
@@ -157,11 +159,43 @@ bool weir__rest_key_take(struct weir__call *call)
         json_object());
 }
 
+/* ---- Trying a request ---- */
+
+bool weir__rest_check(struct weir__call *call)
+{
+    const struct weir__control_host *host = call->control->host;
+    int status = 200;
+    char *json = NULL;
+    if (!host->check)
+        return fail_not_here(call);
+    if (!weir__call_json(call, "attributes|cost|domain|descriptors|hits"))
+        return false;
+    if (!weir__call_release_database(call))
+        return false;
+    int error = host->check(host->context, call->request->body, &status, &json);
+    if (error)
+        fail_host(call, error);
+    else
+        weir__reply_text(call, status, "application/json", weir__text_of(json));
+    free(json);
+    return !call->failed;
+}
+
 /* ---- Statistics ---- */
+
+/* Which hosts the query is about: ?host=NAME, ?this_host=1; else all. */
+static void read_hosts(struct weir__call *call, struct weir__host_query *query)
+{
+    const char *host = weir__query_text(call, "host", WEIR__PARAM_MAX - 1);
+    query->host = *host ? host : NULL;
+    query->this_host = weir__is_one_of(weir__query_text(call, "this_host", 7), "1|true");
+}
 
 bool weir__rest_stats(struct weir__call *call)
 {
-    return reply_host(call, call->control->host->stats, &(struct weir__host_query){.rule = NULL});
+    struct weir__host_query query = {.rule = NULL};
+    read_hosts(call, &query);
+    return reply_host(call, call->control->host->stats, &query);
 }
 
 bool weir__rest_hosts(struct weir__call *call)
@@ -188,6 +222,7 @@ bool weir__rest_denied(struct weir__call *call)
     struct weir__host_query query = {.key = weir__text_of(weir__query_text(call, "about", WEIR__PARAM_MAX - 1)),
                                      .seconds = weir__query_number(call, "seconds", 1, DENIED_SECONDS_MAX, 0),
                                      .n = weir__query_number(call, "limit", 1, 1000, 1000)};
+    read_hosts(call, &query);
     return reply_host(call, call->control->host->denied, &query);
 }
 
@@ -196,6 +231,7 @@ bool weir__rest_history(struct weir__call *call)
     struct weir__host_query query = {.seconds = weir__query_number(call, "seconds", 1, 3600, 3600),
                                      .step = weir__query_number(call, "step", 1, 3600, 1)};
     query.rule = query_rule(call);
+    read_hosts(call, &query);
     return reply_host(call, call->control->host->history, &query);
 }
 
@@ -210,6 +246,7 @@ bool weir__rest_hot(struct weir__call *call)
         return weir__fail(call, 400, "bad_query", "rule: which one?");
     if (*by && !weir__is_one_of(by, "admitted|denied"))
         return weir__fail(call, 400, "bad_query", "by: admitted or denied");
+    read_hosts(call, &query);
     return reply_host(call, call->control->host->hot, &query);
 }
 

@@ -93,22 +93,18 @@ static size_t take_body(char *data, size_t one, size_t count, void *context)
 static int token_read(struct weir__rules_poller *poller, char *to, size_t size)
 {
     const struct weir__origin *origin = &poller->config->origin;
-    snprintf(to, size, "%s", origin->token && !origin->token_file ? origin->token : "");
-    if (!origin->token_file)
-        return origin->token && strlen(origin->token) >= size ? trouble(poller, "the token is too long") : 0;
-    FILE *file = fopen(origin->token_file, "re");
-    errno = file ? 0 : errno;
-    bool read = file && fgets(to, (int)size, file);
-    int error = errno;
-    if (file)
-        fclose(file);
-    if (!read)
-        return trouble(poller, "token_file cannot be read: %s", error ? strerror(error) : "it is empty");
-    size_t end = strcspn(to, " \t\r\n");
-    if (end == size - 1) /* perhaps cut off */
-        return trouble(poller, "token_file: the token is too long");
-    to[end] = 0;
-    return 0;
+    size_t len;
+    errno = EFBIG;
+    char *text = origin->token_file ? weir__file_read_short(origin->token_file, size - 1, &len)
+                                    : strdup(origin->token ? origin->token : "");
+    if (!text)
+        return trouble(poller, "token_file cannot be read: %s", strerror(errno));
+    len = strcspn(text, " \t\r\n");
+    snprintf(to, size, "%.*s", (int)len, text);
+    free(text);
+    if (!len && origin->token_file)
+        return trouble(poller, "token_file is empty");
+    return len < size ? 0 : trouble(poller, "the token is too long");
 }
 
 /* Adds a header, unless its value is empty. */

@@ -2,31 +2,26 @@
  * Authentication. Tokens are 256 random bits, which cannot be guessed: one round of SHA-256 with a salt is enough. Of
  * sessions, too, the database has only the hash.
  */
+#include "base/sha256.h"
 #include "control/call.h"
+#include "rules/address.h"
 
 #include <inttypes.h>
 #include <openssl/crypto.h>
-#include <openssl/evp.h>
 #include <openssl/rand.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #define TOKEN_PREFIX "weir_"
 #define USED_MS      60000 /* least time between two updates of last_used */
-#define DELAY_PART   60    /* a token is checked after this fraction of the throttle's wait: at most 1 s */
 
 /* ---- Randomness and hashes ---- */
 
 void weir__digest(const char *salt, const char *text, size_t len, char *hash)
 {
-    unsigned char bytes[EVP_MAX_MD_SIZE] = {0};
-    unsigned int size = 0;
-    EVP_MD_CTX *context = EVP_MD_CTX_new();
-    bool good = context && EVP_DigestInit_ex(context, EVP_sha256(), NULL) &&
-                EVP_DigestUpdate(context, salt, strlen(salt)) && EVP_DigestUpdate(context, text, len) &&
-                EVP_DigestFinal_ex(context, bytes, &size);
-    EVP_MD_CTX_free(context);
-    *(good ? weir__write_hex(hash, bytes, size) : hash) = 0;
+    uint8_t bytes[WEIR__SHA256_BYTES];
+    weir__sha256_two(salt, strlen(salt), text, len, bytes);
+    *weir__write_hex(hash, bytes, sizeof bytes) = 0;
 }
 
 static bool fill(struct weir__call *call, unsigned char *random, size_t bytes)
@@ -71,7 +66,7 @@ static bool accept_found(struct weir__call *call, weir_text token)
         return false;
     if (token.len) {
         weir__digest(weir__db_text(db, 3).data, token.data, token.len, hash);
-        if (kept.len != sizeof hash - 1 || !*hash || CRYPTO_memcmp(hash, kept.data, kept.len) != 0)
+        if (kept.len != sizeof hash - 1 || CRYPTO_memcmp(hash, kept.data, kept.len) != 0)
             return false;
     } else {
         call->session_expires_ms = weir__db_number(db, 8);
@@ -99,6 +94,22 @@ bool weir__token_check(struct weir__call *call, weir_text token)
     weir__db_run(call->db, "SELECT id, name, role, salt, hash, expires, revoked, last_used FROM tokens WHERE id = $1",
                  WEIR__T(id));
     return accept_found(call, token);
+}
+
+bool weir__link_take(struct weir__call *call, weir_text link)
+{
+    weir_text rest = link, id = weir__text_cut(&rest, '_');
+    if (link.len > 128 || !rest.len || id.len >= WEIR__TOKEN_ID || !weir__text_sound(id))
+        return false;
+    weir__db_run(call->db,
+                 "SELECT id, name, role, salt, hash, expires, revoked, last_used FROM tokens WHERE id = $1"
+                 " AND substr(salt, 1, 5) = '" WEIR__LINK_SALT "' AND created <= $2 AND created > $3",
+                 WEIR__T(id), WEIR__N(call->now_ms), WEIR__N(call->now_ms - WEIR__LINK_MS));
+    if (!accept_found(call, link))
+        return false;
+    /* Of several who use it at once, also at services that share the database, one changes the row. */
+    weir__db_run(call->db, "UPDATE tokens SET hash = '' WHERE id = $1 AND hash <> ''", WEIR__S(call->token_id));
+    return call->reply->right_token = !call->db->error && call->db->changed == 1;
 }
 
 static bool session_check(struct weir__call *call, weir_text session)
@@ -146,20 +157,37 @@ static bool check_request(struct weir__call *call)
     return weir__text_equal_nocase(scheme, WEIR__TEXT("Bearer")) && weir__token_check(call, weir__text_trim(given));
 }
 
+/* The client's address for the login throttle. An IPv6 client usually has a whole /64: its addresses count as one. */
+static struct weir__address peer_of(const struct weir__rest_request *request)
+{
+    struct weir__address peer = {{0}};
+    if (request->address && weir__address_parse(weir__text_of(request->address), &peer))
+        weir__address_mask(&peer, weir__address_is4(&peer) ? 128 : 64);
+    return peer;
+}
+
+static int64_t check_delay_ns(const struct weir__control *control, const struct weir__rest_request *request)
+{
+    struct weir__address peer = peer_of(request);
+    return weir_auth_delay(control->throttle, &peer, sizeof peer, weir_clock(control->throttle));
+}
+
 int64_t weir__rest_delay_ms(const struct weir__control *control, const struct weir__rest_request *request)
 {
     bool session = weir__text_is(request->method, "POST") && weir__text_is(request->path, "/v1/session");
     bool shown = request->authorization.len || weir__cookie_of(request->cookie).len || session;
     if (request->local_user || !shown)
         return 0;
-    return weir__login_throttle_wait(control->throttle, request->address, false) / DELAY_PART / 1000000;
+    return check_delay_ns(control, request) / 1000000;
 }
 
 bool weir__fail_wrong_token(struct weir__call *call, const char *message)
 {
-    int64_t wait_ns = weir__login_throttle_wait(call->control->throttle, call->request->address, true);
+    weir_segment *throttle = call->control->throttle;
+    struct weir__address peer = peer_of(call->request);
+    int64_t wait_ns = weir_auth_failure(throttle, &peer, sizeof peer, weir_clock(throttle));
     call->reply->wrong_token = true;
-    if (!wait_ns) {
+    if (!check_delay_ns(call->control, call->request)) {
         weir__reply_header(call, "WWW-Authenticate", "Bearer realm=\"weir\"");
         return weir__fail(call, 401, "not_authenticated", "%s", message);
     }

@@ -1,6 +1,7 @@
 /* Recording of denials: see denial_recorder.h. */
 #include "engine/denial_recorder.h"
 #include "engine/hot_key_sampler.h"
+#include "engine/store_request.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -64,6 +65,24 @@ static void put_others(const struct weir__request_ctx *ctx, const struct weir__r
     }
 }
 
+/*
+ * Adds a key or a client. If they are hidden, and the store knows keys by hashes, this hash, by which other hosts find
+ * the entry. True: the text was cut.
+ */
+static bool put_secret(const struct denied *denied, struct weir__denial *entry, enum weir__denial_text which,
+                       weir_text text, size_t max)
+{
+    const weir *engine = denied->ctx->engine;
+    char digest[1 + WEIR__NAME_DIGITS] = "~";
+    if (!engine->denial_recorder.hide)
+        return weir__denial_put(entry, which, text.data, text.len, max) < text.len;
+    if (text.len && engine->store && engine->store->hash_keys) {
+        weir__store_digits(text, digest + 1);
+        weir__denial_put(entry, which, digest, sizeof digest, sizeof digest);
+    }
+    return false;
+}
+
 static __attribute__((noinline)) void add_entry(struct denied *denied, const struct weir__rule_eval *eval,
                                                 uint64_t identity, uint64_t key, uint64_t now_ms)
 {
@@ -98,20 +117,18 @@ static __attribute__((noinline)) void add_entry(struct denied *denied, const str
     }
     if (eval->rule)
         weir__denial_put(&entry, WEIR__DENIAL_RULE, eval->rule->name.data, eval->rule->name.len, WEIR_NAME_MAX);
-    if (!recorder->hide &&
-        weir__denial_put(&entry, WEIR__DENIAL_KEY, eval->key, eval->key_len, KEY_SHOWN) < eval->key_len)
+    if (put_secret(denied, &entry, WEIR__DENIAL_KEY, (weir_text){eval->key, eval->key_len}, KEY_SHOWN))
         entry.flags |= WEIR__DENIAL_KEY_CUT;
     if (quota)
         weir__denial_put(&entry, WEIR__DENIAL_TIER, quota->tier.data, quota->tier.len, TIER_SHOWN);
-    if (!recorder->hide)
-        weir__denial_put(&entry, WEIR__DENIAL_CLIENT, denied->client.data, denied->client.len, WEIR__ADDRESS_TEXT);
+    (void)put_secret(denied, &entry, WEIR__DENIAL_CLIENT, denied->client, WEIR__ADDRESS_TEXT);
     weir__denial_put(&entry, WEIR__DENIAL_REQUEST, denied->id.data, denied->id.len, REQUEST_SHOWN);
-    weir__denial_put(&entry, WEIR__DENIAL_PATH, path.data, path.len, PATH_SHOWN);
     if (eval->reason == WEIR_BY_MISSING_KEY && denied->values) {
         char missing[WEIR_MISSING_MAX + 1];
         weir__rule_missing(eval->rule, denied->values, missing);
         weir__denial_put(&entry, WEIR__DENIAL_MISSING, missing, strlen(missing), WEIR_MISSING_MAX);
     }
+    weir__denial_put(&entry, WEIR__DENIAL_PATH, path.data, path.len, PATH_SHOWN);
     put_others(denied->ctx, eval, &entry);
     weir__denial_add(&recorder->ring, &entry);
 }
@@ -160,7 +177,7 @@ __attribute__((noinline)) void weir__denial_record(const struct weir__request_ct
 const char *weir__denial_key(const weir_segment *segment, const struct weir__denial *entry, char *text, size_t size)
 {
     weir_text key = weir__denial_text(entry, WEIR__DENIAL_KEY);
-    if (key.len)
+    if (key.len && !(entry->flags & WEIR__DENIAL_HIDDEN))
         return weir__printable(key, text, size);
     snprintf(text, size, "~%016" PRIx64, weir__pseudonym(segment, entry->key));
     return text;

@@ -25,8 +25,9 @@ static int read_rules(weir *engine, const weir_options *options, weir_rules **ru
         return WEIR_ENOMEM;
     if (options->flags & WEIR_RULES_LATER) {
         struct weir__source none = {"rules", {"rules: []", 9}};
+        struct weir__diagnostic_sink silent = {0}; /* that there are none yet is no warning */
         engine->later = true;
-        return weir__load_sources(&none, 1, &engine->sink, &engine->maps, rules);
+        return weir__load_sources(&none, 1, &silent, &engine->maps, rules);
     }
     return weir__load_path(engine->path, &engine->sink, &engine->maps, &engine->seen, rules);
 }
@@ -130,8 +131,10 @@ int weir_open(const weir_options *options, weir **engine)
     if (!fresh)
         return WEIR_ENOMEM;
     memset(fresh, 0, sizeof *fresh);
-    fresh->sink = (struct weir__diagnostic_sink){
-        .diagnose = options->diagnose, .context = options->diagnose_context, .storeless = !options->store};
+    fresh->sink =
+        (struct weir__diagnostic_sink){.diagnose = options->diagnose,
+                                       .context = options->diagnose_context,
+                                       .storeless = !options->store && !(options->flags & WEIR__STORE_LEFT_OUT)};
     fresh->watch = options->rules_path && !(options->flags & WEIR_NO_WATCH);
     fresh->maps.skip = options->flags & WEIR__SKIP_MAPS;
     fresh->segment = options->attached;

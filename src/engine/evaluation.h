@@ -3,7 +3,7 @@
  *
  * With one counter this is one take. With several, all are peeked at, and a denial leaves them unchanged; then all are
  * taken in order, and if a concurrent request makes one of them deny, the takes before it are rolled back with the same
- * `now` (docs/rules.md, "What always holds", 1). strict.h has the part of rules that the store decides.
+ * `now` (docs/reference/rules.md, "Guarantees"). strict.h has the part of rules that the store decides.
  */
 #ifndef WEIR_ENGINE_EVALUATION_H
 #define WEIR_ENGINE_EVALUATION_H
@@ -190,9 +190,9 @@ static inline bool weir__smaller_share(const weir_decision *a, const weir_decisi
 }
 
 /*
- * The effective window of RateLimit (t, docs/headers.md), in nanoseconds: a client that uses what remains, and no more,
- * within it is not denied, and gets at least one unit after it. Not for requests in flight. `window_ns` is the window
- * as written.
+ * The effective window of RateLimit (t, docs/reference/headers.md), in nanoseconds: a client that uses what remains,
+ * and no more, within it is not denied, and gets at least one unit after it. Not for requests in flight. `window_ns` is
+ * the window as written.
  */
 static inline int64_t weir__effective_window_ns(const weir_limit *limit, int64_t window_ns,
                                                 const weir_decision *decision)
@@ -213,7 +213,7 @@ void weir__request_result(const struct weir__request_ctx *ctx, const struct weir
 
 /*
  * ---- Overload control (overload.c): effective limits of elastic and adaptive rules, shedding by priority, reserves
- * (docs/overload.md). Not called for rulesets without any of these ----
+ * (docs/reference/overload.md). Not called for rulesets without any of these ----
  */
 
 /*

@@ -8,7 +8,7 @@
 
 static const struct weir__row_format format = {
     .magic = UINT64_C(0x0a5359454b5245f7),
-    .layout = 1,
+    .layout = 2,
     .rows_min = 16,
     .header_bytes = sizeof(struct weir__key_header),
     .row_bytes = sizeof(struct weir__key_row),

@@ -1,5 +1,5 @@
 /*
- * Key commands (block, unblock, reset) on their way to the other hosts: docs/store.md, "Blocks and resets".
+ * Key commands (block, unblock, reset) on their way to the other hosts: docs/internals/sync.md, "Blocks and resets".
  *
  * A sidecar file, SEGMENT.keys: a bounded queue from every process of the host to its agent, which publishes the
  * commands in the store in their order. A writer takes a ticket, fills the row of that number and then marks it
@@ -50,6 +50,7 @@ struct weir__key_header {
     uint64_t head;     /* first ticket that the agent has not removed */
     uint64_t agent_ms; /* last round of the agent, coarse monotonic clock; 0: none yet */
     uint64_t error;    /* of that round, negated; 0: the store has replied */
+    uint64_t applied;  /* number of the newest entry of the store that an agent has read: its resets are applied */
 };
 
 /* Not open: rows is 0. */
@@ -93,9 +94,11 @@ struct weir__key_rule {
 /*
  * The enforced rules of the native dialect with a counter whose key `about` can be, by their templates: "user:42" under
  * "user:${user_id}". If no such template has literal text, also those of which it is the only value: "42", or an
- * address. Returns how many there are, at most WEIR__KEY_RULES_MAX.
+ * address; not "key:42", which has a prefix of its own. Returns how many there are, at most WEIR__KEY_RULES_MAX.
  */
 size_t weir__key_rules(weir *engine, weir_text about, struct weir__key_rule found[WEIR__KEY_RULES_MAX]);
+/* The different templates of the keys of those rules, cut to what fits. Returns how many were found, at most `max`. */
+size_t weir__key_templates(weir *engine, char found[][WEIR__KEY_MAX], size_t max);
 
 /* ---- Commands ---- */
 
@@ -110,6 +113,8 @@ int weir__key_block_by(weir *engine, const char *rule, weir_text key, int64_t fo
 int weir__key_reset_by(weir *engine, const char *rule, weir_text key, const struct weir__key_author *author,
                        uint64_t *ticket);
 /* Waits for the agent, at most so long. *error: why the command holds on this host alone or not yet on all; 0: none. */
+/* The error of the agent's last round with the store; 0: none, or no store is shared. */
+int weir__key_store_error(weir *engine);
 enum weir_reach weir__key_reach(weir *engine, uint64_t ticket, int64_t wait_ms, int *error);
 
 /*

@@ -1,6 +1,7 @@
 /* The rules whose key a text is, or of whose key it is the only value. See key_commands.h. */
 #include "engine/evaluation.h"
 
+#include <ctype.h>
 #include <stdio.h>
 
 static bool has_counter(const struct weir__rule *rule)
@@ -9,6 +10,12 @@ static bool has_counter(const struct weir__rule *rule)
         if (rule->quotas[i].kind == WEIR__LIMITED)
             return true;
     return false;
+}
+
+/* True if operators may name keys of the rule without its name. */
+static bool is_keyed(const struct weir__rule *rule)
+{
+    return !rule->shadow && rule->match && has_counter(rule);
 }
 
 static bool is_in_address(char c)
@@ -50,6 +57,16 @@ static bool is_key_of(const weir_rules *rules, const struct weir__rule *rule, we
     return true;
 }
 
+/* True for a text such as key:42 that is no address: it begins with the literal text of a template. */
+static bool has_prefix(weir_text value)
+{
+    struct weir__address address;
+    size_t i = 0;
+    while (i < value.len && (isalnum((unsigned char)value.data[i]) || value.data[i] == '_' || value.data[i] == '-'))
+        i++;
+    return i > 0 && i < value.len && value.data[i] == ':' && !weir__address_parse(value, &address);
+}
+
 /* True if the rule's key has one attribute, which may have the value; writes that key. */
 static bool fill(const weir_rules *rules, const struct weir__rule *rule, weir_text value, struct weir__key_rule *found)
 {
@@ -65,6 +82,8 @@ static bool fill(const weir_rules *rules, const struct weir__rule *rule, weir_te
         int group = weir__address_is4(&address) ? 96 + identity->ipv4_prefix : identity->ipv6_prefix;
         weir__address_mask(&address, group);
         value = (weir_text){text, weir__address_text(&address, group, text)};
+    } else if (has_prefix(value)) {
+        return false; /* user:key:42 is not the key of any client */
     }
     return weir__template_fill_value(tmpl, value, found->key, &found->key_len);
 }
@@ -93,7 +112,7 @@ size_t weir__key_rules(weir *engine, weir_text about, struct weir__key_rule foun
         for (size_t i = 0; i < rules->count && count < WEIR__KEY_RULES_MAX; i++) {
             const struct weir__rule *rule = rules->rules[i];
             struct weir__key_rule *next = &found[count];
-            if (rule->shadow || !rule->match || !has_counter(rule) || was_found(found, count, rule->base))
+            if (!is_keyed(rule) || was_found(found, count, rule->base))
                 continue;
             if (pass ? !fill(rules, rule, about, next) : !is_key_of(rules, rule, key, &literal))
                 continue;
@@ -104,6 +123,25 @@ size_t weir__key_rules(weir *engine, weir_text about, struct weir__key_rule foun
             snprintf(next->rule, sizeof next->rule, "%.*s", (int)rule->base.len, rule->base.data);
             count++;
         }
+    weir__hazard_release(&engine->hazards, at);
+    return count;
+}
+
+size_t weir__key_templates(weir *engine, char found[][WEIR__KEY_MAX], size_t max)
+{
+    size_t count = 0, k;
+    int at;
+    const struct weir__ruleset *ruleset = weir__hazard_acquire(&engine->hazards, &at);
+    const weir_rules *rules = ruleset->rules;
+    for (size_t i = 0; i < rules->count && count < max; i++) {
+        const struct weir__rule *rule = rules->rules[i];
+        if (!is_keyed(rule) || !rule->key.piece_count)
+            continue;
+        snprintf(found[count], WEIR__KEY_MAX, "%.*s", (int)rule->key.source.len, rule->key.source.data);
+        for (k = 0; strcmp(found[k], found[count]) != 0; k++)
+            ;
+        count += k == count;
+    }
     weir__hazard_release(&engine->hazards, at);
     return count;
 }

@@ -433,10 +433,15 @@ enum weir_reach weir_key_reach(weir *engine)
     return alive && !weir__load64(&queue->header->error) ? WEIR_ALL_HOSTS : WEIR_ALL_HOSTS_LATER;
 }
 
+int weir__key_store_error(weir *engine)
+{
+    return is_shared(engine) ? -(int)(weir__load64(&engine->key_commands.header->error) & 0xffff) : 0;
+}
+
 /* Why the agent has not sent a command yet: the store's last error, or no agent runs, or the store is slow. */
 static int store_error(weir *engine)
 {
-    int last = -(int)(weir__load64(&engine->key_commands.header->error) & 0xffff);
+    int last = weir__key_store_error(engine);
     return last ? last : weir_key_reach(engine) == WEIR_ALL_HOSTS ? WEIR_ESTORESLOW : WEIR_EAGENT;
 }
 

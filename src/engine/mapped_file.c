@@ -60,16 +60,21 @@ int weir__random_fill(void *to, size_t size)
     return 0;
 }
 
-/* Maps a file, or anonymous memory for -1. */
-static int map(int file, uint64_t bytes, bool read_only, struct weir__mapped *mapped)
+/* Maps a file, with addresses for `room` times its size if there are, or anonymous memory for -1. */
+static int map(int file, uint64_t bytes, unsigned room, bool read_only, struct weir__mapped *mapped)
 {
-    void *memory = mmap(NULL, bytes, read_only ? PROT_READ : PROT_READ | PROT_WRITE,
-                        file < 0 ? MAP_SHARED | MAP_ANONYMOUS : MAP_SHARED, file, 0);
+    int access = read_only ? PROT_READ : PROT_READ | PROT_WRITE,
+        kind = file < 0 ? MAP_SHARED | MAP_ANONYMOUS : MAP_SHARED;
+    uint64_t addresses = file >= 0 && room > 1 && bytes <= UINT64_MAX / room ? bytes * room : bytes;
+    void *memory = mmap(NULL, addresses, access, kind, file, 0);
+    if (memory == MAP_FAILED && errno == ENOMEM && addresses > bytes)
+        memory = mmap(NULL, addresses = bytes, access, kind, file, 0);
     if (memory == MAP_FAILED)
         return weir__errno_error(errno);
     /* Best effort: with large pages a miss in the table is not also a miss in the page tables. */
-    (void)madvise(memory, bytes, MADV_HUGEPAGE);
-    *mapped = (struct weir__mapped){.memory = memory, .bytes = bytes, .read_only = read_only, .owner = geteuid()};
+    (void)madvise(memory, addresses, MADV_HUGEPAGE);
+    *mapped = (struct weir__mapped){
+        .memory = memory, .bytes = bytes, .mapped = addresses, .read_only = read_only, .owner = geteuid()};
     return 0;
 }
 
@@ -77,7 +82,7 @@ void weir__mapped_close(struct weir__mapped *mapped)
 {
     if (mapped->memory) {
         weir__unguard(mapped);
-        munmap(mapped->memory, mapped->bytes);
+        munmap(mapped->memory, mapped->mapped);
     }
     *mapped = (struct weir__mapped){0};
 }
@@ -94,7 +99,7 @@ static int reserve_mapped(int file, uint64_t bytes)
     if (fstatfs(file, &where) || where.f_type != TMPFS_MAGIC || where.f_bavail < bytes / (uint64_t)where.f_bsize + 1 ||
         ftruncate(file, (off_t)bytes))
         return 0;
-    int error = map(file, bytes, false, &complete);
+    int error = map(file, bytes, 0, false, &complete);
     if (!error)
         (void)madvise(complete.memory, bytes, MADV_POPULATE_WRITE);
     weir__mapped_close(&complete);
@@ -104,7 +109,7 @@ static int reserve_mapped(int file, uint64_t bytes)
 /* Maps fresh memory and fills it. Nothing is left mapped on failure. */
 static int fill(const struct weir__file_spec *spec, int file, struct weir__mapped *mapped)
 {
-    int error = map(file, spec->bytes, false, mapped);
+    int error = map(file, spec->bytes, spec->room, false, mapped);
     if (error)
         return error;
     error = spec->format(mapped->memory, spec->bytes, spec->plan);
@@ -184,6 +189,31 @@ static bool is_allowed(uint64_t bytes)
     return getrlimit(RLIMIT_FSIZE, &most) != 0 || most.rlim_cur == RLIM_INFINITY || bytes <= most.rlim_cur;
 }
 
+/* Reserves the blocks [from, to) of a file, which grows to that. Returns an errno or 0. */
+static int reserve(int file, uint64_t from, uint64_t to)
+{
+    int number = EINTR;
+    for (int round = 0; round < 16 && number == EINTR; round++)
+        number = posix_fallocate(file, (off_t)from, (off_t)(to - from));
+    return number;
+}
+
+int weir__file_extend(int file, uint64_t from, uint64_t to)
+{
+    struct statvfs system;
+    struct stat what;
+    if (!is_allowed(to))
+        return weir__errno_error(errno = EFBIG);
+    /* Asked first, as a tmpfs takes all memory before it fails; f_blocks is 0 without a bound. */
+    if (fstatvfs(file, &system) == 0 && system.f_blocks && system.f_bavail < (to - from) / system.f_frsize)
+        return weir__errno_error(errno = ENOSPC);
+    bool known = fstat(file, &what) == 0;
+    int number = reserve(file, from, to);
+    if (number && known)
+        (void)!ftruncate(file, what.st_size);
+    return number ? weir__errno_error(errno = number) : 0;
+}
+
 /* Makes the file. With `replace` an existing file is replaced; otherwise WEIR_EEXIST. */
 static int make(const struct weir__file_spec *spec, bool replace, struct weir__mapped *mapped)
 {
@@ -195,10 +225,8 @@ static int make(const struct weir__file_spec *spec, bool replace, struct weir__m
     int file = open_unnamed(spec->path, spec->mode ? spec->mode : 0600, temporary, sizeof temporary);
     if (file < 0)
         return weir__errno_error(errno);
-    int error = reserve_mapped(file, spec->bytes), number = EINTR;
-    for (int round = 0; round < 16 && number == EINTR && !error; round++)
-        number = posix_fallocate(file, 0, (off_t)spec->bytes);
-    if (!error && number)
+    int error = reserve_mapped(file, spec->bytes), number = error ? 0 : reserve(file, 0, spec->bytes);
+    if (number)
         error = weir__errno_error(errno = number); /* it does not set it */
     if (!error)
         error = fill(spec, file, mapped);
@@ -319,7 +347,7 @@ static int attach_open(const struct weir__file_spec *spec, bool sidecar, int fil
         return WEIR_EOWNER;
     if (!S_ISREG(what.st_mode) || what.st_size == 0)
         return S_ISREG(what.st_mode) && sidecar && spec->check ? WEIR_ETRUNCATED : WEIR_ENOTSEG;
-    int error = map(file, (uint64_t)what.st_size, spec->read_only, mapped);
+    int error = map(file, (uint64_t)what.st_size, spec->room, spec->read_only, mapped);
     if (error)
         return error;
     mapped->owner = what.st_uid;
@@ -330,7 +358,7 @@ static int attach_open(const struct weir__file_spec *spec, bool sidecar, int fil
     if (!error && spec->check)
         error = spec->check(mapped->memory, mapped->bytes, spec->plan);
     if (!error && spec->check)
-        error = fill_holes(mapped, mapped->bytes); /* now that its kind is known */
+        error = fill_holes(mapped, spec->used ? spec->used(mapped->memory) : mapped->bytes); /* its kind is known */
     if (error)
         weir__mapped_close(mapped);
     return error;

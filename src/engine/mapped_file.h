@@ -17,6 +17,7 @@
 struct weir__mapped {
     void *memory;
     uint64_t bytes;
+    uint64_t mapped; /* bytes of addresses: a segment has some beyond the end of its file, into which it may grow */
     bool read_only;
     bool holes;      /* an existing file that may have some */
     unsigned owner;  /* user id of the file's owner */
@@ -43,6 +44,8 @@ struct weir__file_spec {
     int (*format)(void *memory, uint64_t bytes, const void *plan); /* fills a new file; NULL: none is made */
     const void *plan;
     int (*check)(void *memory, uint64_t bytes, const void *plan); /* of an existing file: 0 or an error; may be NULL */
+    unsigned room; /* addresses are reserved for a file that is so many times as large; 0: for its size */
+    uint64_t (*used)(const void *memory); /* bytes of a file that was checked: holes after them stay; NULL: all */
 };
 
 /*
@@ -62,6 +65,8 @@ void weir__mapped_close(struct weir__mapped *mapped);
 bool weir__file_is_trusted(int file, const char *path, unsigned segment_owner);
 /* Free bytes of the file system of a path's folder, for this user; UINT64_MAX: no bound. False: unknown. */
 bool weir__free_bytes(const char *path, uint64_t *bytes);
+/* Reserves the blocks [from, to) of an open file, which grows to that. On an error its size is what it was. */
+int weir__file_extend(int file, uint64_t from, uint64_t to);
 /* The user id of the owner of a segment's file. */
 unsigned weir__segment_owner(const weir_segment *segment);
 /* Why a sidecar file was refused, with its owner and what to do; `text` is the buffer for it. */

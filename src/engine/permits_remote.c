@@ -1,4 +1,4 @@
-/* Permits that the store holds. See permits.h and docs/concurrency.md. */
+/* Permits that the store holds. See permits.h and docs/internals/concurrency.md. */
 #include "engine/permits.h"
 
 #include <string.h>

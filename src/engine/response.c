@@ -1,6 +1,6 @@
 /*
- * The response to the client, as in docs/rules.md, for the gateway, the services and the command line: headers, and the
- * body of a denial.
+ * The response to the client, as in docs/reference/responses.md, for the gateway, the services and the command line:
+ * headers, and the body of a denial.
  *
  * Headers are written for every limited request: one after the other into one buffer with room for the longest of each,
  * so that no length needs a check.

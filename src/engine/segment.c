@@ -48,6 +48,13 @@ static int check(void *memory, uint64_t bytes, const void *options)
     return weir__segment_attach(memory, bytes, &unused);
 }
 
+static uint64_t used(const void *memory)
+{
+    const struct weir__header *header = memory;
+    unsigned now = weir__doublings(header->geometry), before = weir__doublings_before(header->geometry);
+    return header->bytes << (now > before ? now : before);
+}
+
 int weir_segment_open(const weir_segment_options *options, weir_segment **segment)
 {
     const int known =
@@ -70,11 +77,13 @@ int weir_segment_open(const weir_segment_options *options, weir_segment **segmen
                                    .format = create ? format : NULL,
                                    .make_error = check_sizes(options),
                                    .plan = options,
-                                   .check = check};
+                                   .check = check,
+                                   .room = 1U << WEIR__DOUBLINGS_MAX,
+                                   .used = used};
     weir_segment *made = calloc(1, sizeof *made); /* first: a failure must not leave a file behind */
     int error = made ? weir__mapped_open_segment(&spec, &made->mapped) : WEIR_ENOMEM;
     if (!error)
-        error = weir__segment_attach(made->mapped.memory, made->mapped.bytes, &made->table);
+        error = weir__segment_attach(made->mapped.memory, made->mapped.mapped, &made->table);
     if (error) {
         weir_segment_close(made);
         return error;

@@ -34,12 +34,12 @@ static bool replace_at(uintptr_t address)
 {
     for (int i = 0; i < ALL_MAX; i++) {
         struct weir__mapped *mapped = guarded_at(i);
-        if (!mapped || address - (uintptr_t)mapped->memory >= mapped->bytes)
+        if (!mapped || address - (uintptr_t)mapped->memory >= mapped->mapped)
             continue;
         /* The mark first: a reader of the empty memory sees it, too. */
         weir__store32(&mapped->lost, 1);
         weir__store64(&unreported[i], (uint64_t)(uintptr_t)mapped->disabled);
-        return mmap(mapped->memory, mapped->bytes, mapped->read_only ? PROT_READ : PROT_READ | PROT_WRITE,
+        return mmap(mapped->memory, mapped->mapped, mapped->read_only ? PROT_READ : PROT_READ | PROT_WRITE,
                     MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0) != MAP_FAILED;
     }
     return false;

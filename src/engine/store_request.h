@@ -142,7 +142,7 @@ struct weir__store_request {
     uint8_t state, tries;
 };
 
-/* ---- Names of counters: prefix:rule:key. docs/store.md describes them ---- */
+/* ---- Names of counters: prefix:rule:key. docs/reference/store.md lists them ---- */
 
 #define WEIR__NAME_KEY_MAX 80 /* bytes of a key that is used unchanged; of a longer one */
 #define WEIR__NAME_KEY_CUT 40 /* its first bytes */

@@ -70,7 +70,7 @@ void weir__connection_pool_stats(weir *engine, weir_store_stats *stats);
 int weir__negative_cache_init(weir_limit *negative_cache);
 /* The remaining time of a cached denial of the eval's key, limit and cost, in nanoseconds; 0: none. */
 int64_t weir__negative_cache_left(const struct weir__request_ctx *ctx, const struct weir__rule_eval *eval);
-/* Caches a denial for so long, at most about 71 minutes; of concurrent ones the longest wins. */
+/* Caches a denial for so long, at most 2.2 years, unless a longer one is cached. Of concurrent ones any one wins. */
 void weir__negative_cache_add(const struct weir__request_ctx *ctx, const struct weir__rule_eval *eval, int64_t for_ns);
 int weir__negative_cache_remove(const struct weir__request_ctx *ctx, const struct weir__rule_eval *eval);
 

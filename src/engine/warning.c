@@ -1,5 +1,5 @@
 /*
- * warn_at: warnings before a limit is reached; docs/statistics.md, "Warnings".
+ * warn_at: warnings before a limit is reached; docs/reference/denials.md, "Warnings".
  *
  * A key whose request leaves it at or above the threshold is marked in the segment, by an entry of its own: a bucket
  * whose level is the time in which it is not warned again. The request that fills the empty bucket is the one that

@@ -39,7 +39,7 @@ static const struct {
     .shed_return = 0.1, /* a class in 10 s: the level shows meanwhile whether the host bears it */
 };
 
-/* Not tuned, but promised in docs/overload.md. */
+/* Not tuned, but promised in docs/reference/overload.md. */
 #define HYSTERESIS     0.01 /* level: smaller changes are not published */
 #define ELASTIC_RETURN 0.02 /* level/s: how fast the level of elastic limits falls */
 #define SHED_CLASSES   3.0  /* classes: low, normal, high */

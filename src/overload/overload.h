@@ -1,7 +1,7 @@
 /*
  * Overload control: signals.c turns samples of the kernel's and the upstreams' counters into load signals, controller.c
  * turns the highest signal into limits and shedding, sampler.c is the agent's loop that does both and publishes the
- * result in the load page. docs/overload.md describes it from outside.
+ * result in the load page. docs/reference/overload.md describes it from outside.
  */
 #ifndef WEIR_OVERLOAD_OVERLOAD_H
 #define WEIR_OVERLOAD_OVERLOAD_H

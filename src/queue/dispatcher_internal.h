@@ -66,7 +66,8 @@ struct curl_slist *weir__delivery_headers(const struct weir__deferred *item, int
 /* ---- The dispatcher ---- */
 
 enum {
-    /* Concurrent deliveries, each on its own connection. One rule gets at most half: docs/queue.md, Delivery. */
+    /* Concurrent deliveries, each on its own connection. One rule gets at most half: docs/internals/queue.md, Delivery.
+     */
     WEIR__DISPATCHER_DELIVERIES = 64,
     WEIR__DISPATCHER_IDLE_MS = 500,     /* claim interval while the queue is empty; a put wakes the thread */
     WEIR__DISPATCHER_BUSY_MS = 100,     /* claim interval while requests wait */

@@ -1,6 +1,6 @@
 /*
  * The deferred-request queue: requests over their limit, kept until the limit admits them, then delivered. Kept in
- * SQLite on the host, or in Redis where a store is configured. docs/queue.md states the guarantees.
+ * SQLite on the host, or in Redis where a store is configured. docs/reference/queue.md states the guarantees.
  *
  * The life of a request, and the file that moves it on:
  *

@@ -104,7 +104,8 @@ static bool send_command(struct weir__channel *channel, struct weir__command *co
     struct weir__group_ref refs[WEIR__BATCH_GROUPS];
     size_t count = list_groups(command, refs);
     const struct weir__store_request *first = command->requests.first;
-    /* In a cluster the sender's key would be in another slot, so batches are not numbered there (docs/store.md). */
+    /* In a cluster the sender's key would be in another slot, so batches are not numbered there
+     * (docs/internals/sync.md). */
     if (first->raw) {
         weir__buffer_add(&channel->out, first->raw->command, first->raw->command_len);
     } else if (first->sender && first->sender[0]) {

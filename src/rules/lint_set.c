@@ -579,7 +579,8 @@ static void warn_of_memory(const weir_rules *set, struct weir__diagnostics *repo
         const struct weir__rule *rule = set->rules[i];
         struct weir__footprint of = weir__rule_footprint(rule);
         double each = weir__footprint_segment(of), wanted = has_attribute(&rule->key) || !rule->match ? KEYS_FEW : 1;
-        bool in_store = rule->consistency_given && rule->consistency == WEIR__STRICT;
+        bool in_store = (report->host->has_store || rule->consistency_given) &&
+                        weir__rule_consistency(rule, (enum weir__consistency)report->host->consistency) == WEIR__STRICT;
         if (of.slab == 0 || in_store || each * wanted <= bytes)
             continue;
         int algorithm = counted(rule)->limit.algorithm;

@@ -1,6 +1,6 @@
 /*
  * A map from texts to texts, such as plans by API key: read from CSV or YAML, then searched without locks. Keys may be
- * given as their SHA-256. docs/rules.md, "Plans by key", has the format.
+ * given as their SHA-256. docs/reference/identity.md has the format.
  */
 #ifndef WEIR_RULES_MAP_H
 #define WEIR_RULES_MAP_H

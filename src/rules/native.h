@@ -1,4 +1,4 @@
-/* Readers of the native rule dialect, one per section of docs/rules.md. Each reports the errors it finds. */
+/* Readers of the native rule dialect, one per section of docs/reference/rules.md. Each reports the errors it finds. */
 #ifndef WEIR_RULES_NATIVE_H
 #define WEIR_RULES_NATIVE_H
 

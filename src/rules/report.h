@@ -22,6 +22,8 @@ struct weir__place {
 /* What is known of the host that will run the rules, for warnings. */
 struct weir__rules_host {
     int64_t segment_bytes;
+    bool has_store;
+    int consistency;                            /* of the store, for rules without their own: enum weir__consistency */
     enum weir__callers {                        /* that pass attributes which `identity` does not name */
                          WEIR__CALLERS_UNKNOWN, /* an application or nginx may */
                          WEIR__CALLERS_SERVICE, /* those of the HTTP or Redis service may, requests at the gateway do

@@ -53,7 +53,7 @@ struct weir__quota {
     const weir_limit *warned;  /* the marks of keys that were warned (engine/warning.c); NULL: no warn_at */
 };
 
-/* ---- overload: elastic, adaptive, reserve, priority (docs/overload.md) ---- */
+/* ---- overload: elastic, adaptive, reserve, priority (docs/reference/overload.md) ---- */
 
 struct weir__overload_policy {
     uint16_t min, max;        /* adaptive: per cent of the limit; max 0: not adaptive */
@@ -91,6 +91,8 @@ struct weir__cost {
 
 enum weir__on_missing { WEIR__MISSING_SKIP, WEIR__MISSING_DENY, WEIR__MISSING_SHARE };
 enum weir__consistency { WEIR__LOCAL, WEIR__EVENTUAL, WEIR__STRICT, WEIR__PER_ALGORITHM };
+/* Private flag of weir_options: the host has a store, which this process leaves out; its rules are no mistake. */
+enum { WEIR__STORE_LEFT_OUT = 1 << 17 };
 enum weir__on_failure { WEIR__FAIL_LOCAL, WEIR__FAIL_OPEN, WEIR__FAIL_CLOSED };
 
 /* The response to requests that are denied for another reason than a limit. */

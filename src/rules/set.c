@@ -392,9 +392,9 @@ static int64_t record_bytes(int64_t bytes)
 }
 
 /*
- * The memory of a key that has used its limit (docs/table.md): a slot of 16 bytes, or two for a two-bucket counter
- * whose counts do not fit one, or a slot and a record with a head of 16 bytes and 8 a bucket or request in flight, or 4
- * a logged unit.
+ * The memory of a key that has used its limit (docs/internals/table.md): a slot of 16 bytes, or two for a two-bucket
+ * counter whose counts do not fit one, or a slot and a record with a head of 16 bytes and 8 a bucket or request in
+ * flight, or 4 a logged unit.
  */
 static struct weir__footprint quota_footprint(const struct weir__quota *quota)
 {
@@ -444,6 +444,14 @@ double weir__footprint_segment(struct weir__footprint footprint)
 bool weir__footprint_is_possible(struct weir__footprint footprint)
 {
     return footprint.slab <= FILL * SLAB_MAX;
+}
+
+double weir__footprint_keys(struct weir__footprint each, double segment_bytes)
+{
+    double keys = segment_bytes / weir__footprint_segment(each), most = FILL * SLAB_MAX / each.slab;
+    if (each.slab > 0 && most < keys)
+        keys = most;
+    return keys < 1e15 ? (double)(int64_t)keys : keys; /* whole keys; floor() would need libm */
 }
 
 void weir_rules_info(const weir_rules *rules, size_t index, weir_rule_info *info)

@@ -151,7 +151,7 @@ void weir__rules_lint(const weir_rules *set, struct weir__diagnostics *report);
 
 /* ---- Memory ---- */
 
-/* Bytes of a segment that keys need: in slots, and in records of the slab (docs/table.md). */
+/* Bytes of a segment that keys need: in slots, and in records of the slab (docs/internals/table.md). */
 struct weir__footprint {
     double slots, slab;
 };
@@ -161,6 +161,8 @@ struct weir__footprint weir__rule_footprint(const struct weir__rule *rule);
 double weir__footprint_segment(struct weir__footprint footprint);
 /* False: no slab is so large, whatever the size of the segment. */
 bool weir__footprint_is_possible(struct weir__footprint footprint);
+/* How many times a segment holds it; the slab has 2^26 chunks at most. */
+double weir__footprint_keys(struct weir__footprint each, double segment_bytes);
 
 /* ---- Matching ---- */
 

@@ -15,7 +15,7 @@ weir_text weir__target_query(weir_text target);
 
 /*
  * Options of a path's normal form: spellings that many servers treat as the same resource become one. `normalize` of
- * docs/rules.md.
+ * docs/reference/rules.md.
  */
 enum {
     WEIR__FORM_PARAMETERS = 1, /* ";…" of each segment */

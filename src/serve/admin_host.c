@@ -1,8 +1,9 @@
 /* This host as the rules service sees it. See agent.h. */
 #include "serve/agent.h"
 #include "base/clock.h"
-#include "stats/stats.h"
+#include "stats/host_queries.h"
 #include "queue/queue.h"
+#include "services/http/api.h"
 #include "engine/hot_key_sampler.h"
 
 #include <inttypes.h>
@@ -10,6 +11,7 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 static uint64_t key_hash(void *context, weir_text key)
 {
@@ -47,23 +49,55 @@ static int unlock(struct weir__host *host, int error)
     return error;
 }
 
+typedef int read_self(const struct weir__snapshot *snapshot, const struct weir__host_query *query, char **json);
+
+/* Reads this host and those that share its store, or the one that the query names. */
+static int read_all(struct weir__host *host, enum weir__query_kind kind, read_self *read,
+                    const struct weir__host_query *query, char **json)
+{
+    char *own = NULL;
+    const struct weir__snapshot *snapshot = lock_snapshot(host);
+    weir__membership_refresh(&host->membership, snapshot);
+    struct weir__gather *gather = weir__gather_begin(&host->membership, kind, query);
+    int error = gather ? read(snapshot, query, &own) : WEIR_ENOMEM;
+    (void)unlock(host, 0);
+    if (!gather)
+        return error;
+    weir__gather_send(gather, host->queries);
+    return weir__gather_all(gather, own, error, json);
+}
+
 static int stats(void *context, const struct weir__host_query *query, char **json)
 {
-    struct weir__host *host = context;
-    (void)query;
-    return unlock(host, weir__stats_json_current(lock_snapshot(host), json));
+    return read_all(context, WEIR__QUERY_STATS, weir__stats_json_current, query, json);
 }
 
 static int history(void *context, const struct weir__host_query *query, char **json)
 {
-    struct weir__host *host = context;
-    return unlock(host, weir__stats_json_history(lock_snapshot(host), query, json));
+    return read_all(context, WEIR__QUERY_HISTORY, weir__stats_json_history, query, json);
 }
 
 static int hot(void *context, const struct weir__host_query *query, char **json)
 {
+    return read_all(context, WEIR__QUERY_HOT_KEYS, weir__stats_json_hot_keys, query, json);
+}
+
+static int denied(void *context, const struct weir__host_query *query, char **json)
+{
+    return read_all(context, WEIR__QUERY_DENIED, weir__stats_json_denied, query, json);
+}
+
+void weir__host_reply(void *context, const struct weir__open_query *query)
+{
     struct weir__host *host = context;
-    return unlock(host, weir__stats_json_hot_keys(lock_snapshot(host), query, json));
+    char why[WEIR__HOSTS_WHY];
+    char *reply = weir__host_queries_text(host->queries, lock_snapshot(host), (weir_text){query->text, query->len});
+    (void)unlock(host, 0);
+    int error = reply ? weir__host_queries_reply(host->queries, query->id, reply, why) : 0;
+    if (error && !host->refused)
+        weir__logf(host->log, WEIR__LOG_WARNING, "other hosts get no statistics of this one: the store: %s", why);
+    host->refused = reply ? error != 0 : host->refused;
+    free(reply);
 }
 
 static int advice(void *context, const struct weir__host_query *query, char **json)
@@ -75,18 +109,24 @@ static int advice(void *context, const struct weir__host_query *query, char **js
     return error;
 }
 
-static int denied(void *context, const struct weir__host_query *query, char **json)
-{
-    struct weir__host *host = context;
-    return unlock(host, weir__stats_json_denied(lock_snapshot(host), query, json));
-}
-
 static int hosts(void *context, const struct weir__host_query *query, char **json)
 {
     struct weir__host *host = context;
     (void)query;
     weir__membership_refresh(&host->membership, lock_snapshot(host));
     return unlock(host, weir__stats_json_hosts(&host->membership, json));
+}
+
+static int check(void *context, weir_text body, int *status, char **json)
+{
+    struct weir__host *host = context;
+    struct weir__api_reply reply = {0};
+    weir__api_try(host->engine, body, &reply);
+    weir__buffer_add(&reply.out, "", 1);
+    *status = reply.status;
+    *json = reply.out.failed ? NULL : strdup(reply.out.data);
+    weir__buffer_free(&reply.out);
+    return *json ? 0 : WEIR_ENOMEM;
 }
 
 static void shown(void *context, weir_text set)
@@ -155,7 +195,6 @@ static void observe(struct weir__host *host)
 struct weir__host *weir__host_open(const struct weir__config *config, const struct weir__logger *log)
 {
     struct weir__host *host = calloc(1, sizeof *host);
-    char url[8192] = "", why[256] = "", load[4096];
     if (!host)
         return NULL;
     host->config = config;
@@ -169,6 +208,7 @@ struct weir__host *weir__host_open(const struct weir__config *config, const stru
                                               .advice = advice,
                                               .denied = denied,
                                               .hosts = hosts,
+                                              .check = check,
                                               .record_heartbeat = record_heartbeat,
                                               .published = published,
                                               .shown = shown,
@@ -178,23 +218,16 @@ struct weir__host *weir__host_open(const struct weir__config *config, const stru
     weir__membership_open(&host->membership, config->segment_path, config->store.url != NULL);
     host->calls.queue = config->queue.wanted ? weir__queue_admin_open(config, log) : NULL;
     bool good = host->calls.queue || !config->queue.wanted;
-    if (good && config->store.url) {
-        good = weir__store_url(&config->store, url, sizeof url, why, sizeof why) && weir_store_use() == 0;
-        if (!good)
-            weir__logf(log, WEIR__LOG_ERROR, "store: %s", why);
-    }
-    snprintf(load, sizeof load, "%s.load", config->segment_path);
-    /* With a ledger: a reset under an eventual rule must reach the other hosts, or their deltas would undo it. */
-    weir_options options = {.store = *url ? url : NULL, .load = config->load.on ? load : NULL};
     /* With a dashboard over files: it shows what is wrong with files that cannot be read or have errors. */
     bool later = config->admin.listener && !config->published && config->rules_path;
-    options.flags = later ? WEIR_RULES_LATER : 0;
+    weir_options options = {.segment.flags = WEIR_OPEN_CREATE, .flags = later ? WEIR_RULES_LATER : 0};
     if (good && weir__agent_engine_open(config, options, &host->sidecar_log, &host->engine) == 0) {
         if (later)
             (void)!weir_reload(host->engine);
         weir__snapshot_open(&host->snapshot, host->engine, config->segment_path);
         host->snapshot.host_name = config->host_name;
         host->keys = config->store.url ? weir__key_exchange_new(config, log, host->engine) : NULL;
+        host->queries = weir__host_queries_new(config);
         host->key_host = (struct weir__key_host){.engine = host->engine, .exchange = host->keys};
         observe(host);
         return host;
@@ -208,6 +241,7 @@ void weir__host_close(struct weir__host *host)
     if (!host)
         return;
     weir__key_exchange_free(host->keys);
+    weir__host_queries_free(host->queries);
     weir__history_writer_close(host->observer);
     weir__snapshot_close(&host->snapshot);
     weir__queue_admin_close(host->calls.queue);

@@ -83,8 +83,7 @@ struct weir__key_host {
 void weir__key_host_calls(struct weir__key_host *host, struct weir__control_host *calls);
 
 /* For a command: opens segment, rules and store, which must exist. NULL after a logged error. */
-struct weir__control_host *weir__key_host_open(const struct weir__config *config, const char *rules_path,
-                                               const struct weir__logger *log);
+struct weir__control_host *weir__key_host_open(const struct weir__config *config, const struct weir__logger *log);
 /* NULL is allowed. */
 void weir__key_host_close(struct weir__control_host *calls);
 
@@ -103,9 +102,11 @@ struct weir__host {
     uint64_t shown; /* rules in files: checksum of the set that these get, which is not that of the files; 0: none */
     struct weir__control_host calls;
     struct weir__sidecar_log sidecar_log;
-    struct weir__key_exchange *keys; /* NULL: no store */
-    int tick_error;                  /* the last error of the history that was logged */
-    bool lost;                       /* the segment's file was truncated, and that was logged */
+    struct weir__key_exchange *keys;    /* NULL: no store */
+    struct weir__host_queries *queries; /* NULL: no store */
+    bool refused;                       /* it was logged that the store refuses replies to other hosts */
+    int tick_error;                     /* the last error of the history that was logged */
+    bool lost;                          /* the segment's file was truncated, and that was logged */
 };
 
 /* Opens the segment and the active rules. NULL after a logged error. */
@@ -113,6 +114,8 @@ struct weir__host *weir__host_open(const struct weir__config *config, const stru
 void weir__host_close(struct weir__host *host);
 /* Fills in this host's heartbeat. */
 void weir__host_heartbeat(struct weir__host *host, struct weir__heartbeat *heartbeat);
+/* Replies to a query of another host; for the thread that exchanges keys. */
+void weir__host_reply(void *host, const struct weir__open_query *query);
 /* Writes the history. To be called several times a second. */
 void weir__host_tick(struct weir__host *host);
 

@@ -31,7 +31,6 @@ struct agent_threads {
     struct weir__admin *admin;           /* NULL: not listening yet; for its thread alone */
     struct weir__named_rules files;      /* of the rules service, if the rules are in files */
     struct weir__fingerprint unread;     /* of rule files that are not read, as the rules are in the database */
-    int socket;                          /* bound by root for the admin listener; 0: none, or in use */
     struct weir__ingest *ingest;         /* NULL: no queue, or not listening yet; for the thread of the history alone */
     struct weir__load_sampler *sampler;  /* NULL: no overload control */
     struct weir__dispatcher *dispatcher; /* NULL: no queue */
@@ -81,6 +80,7 @@ static void start_rules_service(struct agent_threads *threads, bool first)
                                             .files = config->published ? NULL : &threads->files,
                                             .published_path = config->published ? config->rules_path : NULL,
                                             .session_ms = config->admin.session_ms,
+                                            .login_links = weir__config_is_loopback(config->admin.listener->host),
                                             .key_texts = (enum weir__role)config->admin.key_texts,
                                             .host = &threads->host->calls};
     char why[256];
@@ -88,7 +88,7 @@ static void start_rules_service(struct agent_threads *threads, bool first)
     if (error)
         snprintf(why, sizeof why, "%s", weir__db_strerror(error));
     else
-        threads->admin = weir__admin_start(&config->admin, &threads->socket, threads->control, why, sizeof why);
+        threads->admin = weir__admin_start(&config->admin, threads->control, why, sizeof why);
     if (!threads->admin && first)
         weir__logf(threads->log, WEIR__LOG_ERROR, "admin listener failed to start: %s; retrying in 5 s", why);
     if (threads->admin && !first)
@@ -210,6 +210,7 @@ static void *exchange_keys(void *context)
 {
     struct agent_threads *threads = context;
     weir__key_exchange_until(threads->host->keys, is_ending, threads);
+    weir__key_exchange_reply(threads->host->keys, weir__host_reply, threads->host);
     do
         (void)!weir__key_exchange_round(threads->host->keys); /* it logs refusals, and sync an unavailable store */
     while (!wait_ms(threads, WEIR__KEY_EXCHANGE_MS));
@@ -293,7 +294,7 @@ static void stop(struct agent_threads *threads)
 
 bool weir__agent_run(const struct weir__config *config, const struct weir__logger *log, int signals)
 {
-    struct agent_threads threads = {.config = config, .log = log, .socket = config->admin.socket};
+    struct agent_threads threads = {.config = config, .log = log};
     curl_global_init(CURL_GLOBAL_DEFAULT);
     bool good = start(&threads);
     if (!good)

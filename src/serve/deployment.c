@@ -17,6 +17,11 @@ struct weir__deployment *weir__deployment_read(const char *file, const struct we
 {
     struct weir__deployment *deployment = calloc(1, sizeof *deployment);
     if (deployment && weir__config_load(&deployment->config, file, diagnose, context) == 0 &&
+        (deployment->config.listener_count ||
+         weir__config_report(file,
+                             "there is neither a gateway nor a service; weir serve has nothing to do, weir agent runs "
+                             "the agent alone",
+                             diagnose, context)) &&
         weir__preflight(&deployment->config, ours, diagnose, context, &deployment->facts))
         return deployment;
     weir__deployment_free(deployment);
@@ -80,13 +85,16 @@ bool weir__deployment_write(struct weir__deployment *deployment, const struct we
                    "resp needs ngx_stream_weir_module.so, which is missing beside ngx_http_weir_module.so");
         return false;
     }
+    bool changed = !test_only && config->published && access(config->rules_path, F_OK) != 0;
     if (!test_only && !weir__agent_prepare(config, log))
         return false;
+    changed = changed && access(config->rules_path, F_OK) == 0; /* it was written now */
     if (!test_only && weir__config_publish(&deployment->config)) {
         weir__logf(log, WEIR__LOG_WARNING, "%s: " WEIR__RULES_UNDECIDED, config->file);
-        if (!weir__preflight(config, NULL, weir__log_diagnostic, (void *)(uintptr_t)log, &deployment->facts))
-            return false;
+        changed = true;
     }
+    if (changed && !weir__preflight(config, NULL, weir__log_diagnostic, (void *)(uintptr_t)log, &deployment->facts))
+        return false;
     errno = 0;
     bool good =
         weir__runtime_dir_admit(folder, deployment->facts.workers.group_id); /* a reload may change the workers' user */

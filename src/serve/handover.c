@@ -267,12 +267,14 @@ bool weir__handover_warn(const struct weir__config *config, const struct weir__a
 bool weir__handover_share(const struct weir__config *config, const struct weir__agent_user *user,
                           const struct weir__logger *log)
 {
-    char inside[4200];
-    if (!user->drops)
-        return true;
-    if (has_state(config)) {
+    char inside[4200] = "";
+    if (has_state(config))
         snprintf(inside, sizeof inside, "%s/x", config->state_path);
-        if (!weir__file_make_folder(inside)) {
+    bool made = !*inside || weir__file_make_folder(inside);
+    if (!user->drops) /* then this user opens what is in it, and reports the error */
+        return true;
+    if (*inside) {
+        if (!made) {
             weir__logf(log, WEIR__LOG_ERROR, "cannot create the state folder %s: %s; set state to another path",
                        config->state_path, strerror(errno));
             return false;

@@ -22,11 +22,12 @@ static int dump(json_t *object, char **json)
     return *json ? 0 : WEIR_ENOMEM;
 }
 
-/* A command has no thread that reads the store. */
-static void read_store(const struct weir__key_host *host)
+/* A command has no thread that reads the store. Returns the error of the last read, its own or that of the agent. */
+static int read_store(const struct weir__key_host *host)
 {
-    if (host->exchange && host->reads)
-        (void)!weir__key_exchange_round(host->exchange);
+    if (!host->exchange)
+        return 0;
+    return host->reads ? weir__key_exchange_round(host->exchange) : weir__key_store_error(host->engine);
 }
 
 /* ---- Blocks on all hosts ---- */
@@ -72,12 +73,12 @@ static int blocks(void *context, const struct weir__host_query *query, char **js
     const struct weir__key_host *host = context;
     struct block_search all = {.found = json_array()};
     (void)query;
-    read_store(host);
+    int error = read_store(host);
     if (host->exchange)
         weir__key_exchange_each(host->exchange, collect, &all);
-    return dump(json_pack("{s:o, s:I, s:s}", "items", all.found, "most",
+    return dump(json_pack("{s:o, s:I, s:s, s:s?}", "items", all.found, "most",
                           (json_int_t)(host->exchange ? WEIR__SHARED_KEYS_MAX : 0), "hosts",
-                          hosts_name(weir_key_reach(host->engine))),
+                          hosts_name(weir_key_reach(host->engine)), "why", error ? weir_strerror(error) : NULL),
                 json);
 }
 
@@ -110,9 +111,21 @@ static json_t *state_json(const struct weir__key_host *host, const char *rule, w
 static int key_state(void *context, const struct weir__host_query *query, char **json)
 {
     int error;
-    read_store(context);
+    (void)!read_store(context);
     json_t *object = state_json(context, query->rule, query->key, &error);
     return error ? error : dump(object, json);
+}
+
+/* For the message that no rule has the key. */
+static json_t *templates(weir *engine)
+{
+    enum { MOST = 8 };
+    char found[MOST][WEIR__KEY_MAX];
+    json_t *list = json_array();
+    size_t count = weir__key_templates(engine, found, MOST);
+    for (size_t i = 0; i < count; i++)
+        json_array_append_new(list, text(found[i], strlen(found[i])));
+    return list;
 }
 
 static int keys(void *context, const struct weir__host_query *query, char **json)
@@ -121,7 +134,7 @@ static int keys(void *context, const struct weir__host_query *query, char **json
     struct weir__key_rule *found = calloc(WEIR__KEY_RULES_MAX, sizeof *found);
     json_t *items = json_array();
     size_t count = found ? weir__key_rules(host->engine, query->key, found) : 0;
-    read_store(host);
+    (void)!read_store(host);
     for (size_t i = 0; i < count; i++) {
         int error;
         json_t *item = state_json(host, found[i].rule, (weir_text){found[i].key, found[i].key_len}, &error);
@@ -130,7 +143,8 @@ static int keys(void *context, const struct weir__host_query *query, char **json
     }
     bool good = found != NULL;
     free(found);
-    json_t *object = json_pack("{s:o, s:s}", "items", items, "hosts", hosts_name(weir_key_reach(host->engine)));
+    json_t *object = json_pack("{s:o, s:s, s:o*}", "items", items, "hosts", hosts_name(weir_key_reach(host->engine)),
+                               "templates", count ? NULL : templates(host->engine));
     if (good)
         return dump(object, json);
     json_decref(object);
@@ -184,44 +198,22 @@ void weir__key_host_calls(struct weir__key_host *host, struct weir__control_host
 struct opened_keys {
     struct weir__control_host calls; /* must be first: the caller's pointer */
     struct weir__key_host host;
+    struct weir__sidecar_log sidecar_log;
 };
 
-struct weir__control_host *weir__key_host_open(const struct weir__config *config, const char *rules_path,
-                                               const struct weir__logger *log)
+struct weir__control_host *weir__key_host_open(const struct weir__config *config, const struct weir__logger *log)
 {
     struct opened_keys *opened = calloc(1, sizeof *opened);
-    char url[8192] = "", why[256] = "", path[4096], load[4096];
     if (!opened)
         return NULL;
-    snprintf(path, sizeof path, "%s.keys", config->segment_path);
-    snprintf(load, sizeof load, "%s.load", config->segment_path);
-    weir_options options = {.segment = {.path = config->segment_path, .flags = WEIR_OPEN_TRUSTED},
-                            .rules_path = rules_path,
-                            .rules_text = rules_path ? NULL : config->rules_text.data,
-                            .flags = WEIR_NO_WATCH | WEIR__SKIP_MAPS,
-                            .default_consistency = config->store.consistency,
-                            .load = config->load.on ? load : NULL};
-    char ledger[4096];
-    snprintf(ledger, sizeof ledger, "%s.ledger", config->segment_path);
-    if (config->store.url && (!weir__store_url(&config->store, url, sizeof url, why, sizeof why) || weir_store_use())) {
-        weir__logf(log, WEIR__LOG_ERROR, "store: %s", why);
-        free(opened);
-        return NULL;
-    }
-    if (*url) {
-        options.store = url;
-        options.ledger = ledger;
-        options.key_commands = path;
-    }
-    int error = weir_open(&options, &opened->host.engine);
-    if (error) {
-        weir__logf(log, WEIR__LOG_ERROR, "%s: %s", config->segment_path,
-                   error == WEIR_ENOENT ? "there is no segment; is weir serve running?" : weir__segment_advice(error));
+    opened->sidecar_log = (struct weir__sidecar_log){config->segment_path, log};
+    weir_options options = {.flags = WEIR_NO_WATCH};
+    if (weir__agent_engine_open(config, options, &opened->sidecar_log, &opened->host.engine) != 0) {
         free(opened);
         return NULL;
     }
     opened->host.reads = true;
-    opened->host.exchange = *url ? weir__key_exchange_new(config, log, NULL) : NULL;
+    opened->host.exchange = config->store.url ? weir__key_exchange_new(config, log, NULL) : NULL;
     weir__key_host_calls(&opened->host, &opened->calls);
     return &opened->calls;
 }

@@ -1,6 +1,5 @@
 /* Binds, hands on and closes the listening sockets. See listening.h. */
 #include "serve/listening.h"
-#include "control/control.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -44,23 +43,12 @@ static bool name_of(const struct sockaddr *address, char *name, size_t size)
     return true;
 }
 
-static struct weir__listening_socket *find(struct weir__listening *listening, const char *name)
+static struct weir__listening_socket *find(const struct weir__listening *listening, const char *name)
 {
     for (size_t i = 0; i < listening->count; i++)
         if (strcmp(listening->sockets[i].name, name) == 0)
-            return &listening->sockets[i];
+            return (struct weir__listening_socket *)(uintptr_t)&listening->sockets[i];
     return NULL;
-}
-
-bool weir__listening_has(const struct weir__listening *listening, const struct sockaddr *address)
-{
-    char name[sizeof listening->admin.name];
-    if (!name_of(address, name, sizeof name))
-        return false;
-    for (size_t i = 0; i < listening->count; i++)
-        if (strcmp(listening->sockets[i].name, name) == 0)
-            return true;
-    return false;
 }
 
 /* ---- Addresses of a configuration ---- */
@@ -197,6 +185,23 @@ static struct weir__listening_socket *socket_for(struct weir__listening *listeni
     return known;
 }
 
+int weir__listening_try(const struct weir__listening *listening, const struct weir__listener *listener, char *why,
+                        size_t size)
+{
+    struct address_list all = {.count = 0};
+    int fd = 0;
+    if (!add_listener(&all, listener, why, size))
+        return -1;
+    for (size_t i = 0; i < all.count && fd >= 0; i++) {
+        char name[sizeof listening->admin.name];
+        if (name_of((const struct sockaddr *)&all.list[i].address, name, sizeof name) && find(listening, name))
+            continue;
+        if ((fd = bind_to(&all.list[i])) >= 0)
+            close(fd);
+    }
+    return fd < 0 ? errno : 0;
+}
+
 bool weir__listening_open(struct weir__listening *listening, const struct weir__config *config,
                           const struct weir__logger *log)
 {
@@ -271,13 +276,9 @@ int weir__listening_admin(struct weir__listening *listening, const struct weir__
         *passed = listening->sockets[--listening->count];
         return admin->fd;
     }
-    fresh.fd = *fresh.name ? weir__admin_bind(config->admin.listener, why, sizeof why) : -1;
-    if (fresh.fd < 0 || listen(fresh.fd, BACKLOG) != 0) {
-        if (fresh.fd >= 0)
-            close(fresh.fd);
+    fresh.fd = *fresh.name ? bind_to(&wanted.list[0]) : -1;
+    if (fresh.fd < 0)
         return 0;
-    }
-    fcntl(fresh.fd, F_SETFL, O_NONBLOCK);
     weir__systemd_store(&fresh);
     *admin = fresh;
     return admin->fd;

@@ -27,8 +27,9 @@ struct weir__listening {
 
 /* ---- Binding (listening.c) ---- */
 
-/* True if there is a socket for the address. */
-bool weir__listening_has(const struct weir__listening *listening, const struct sockaddr *address);
+/* Tries to listen on the addresses that have no socket yet. 0, an errno, or -1: *why. */
+int weir__listening_try(const struct weir__listening *listening, const struct weir__listener *listener, char *why,
+                        size_t size);
 /*
  * Binds the addresses of nginx's listeners in the configuration that have no socket yet, and sets `wanted` for all of
  * them and for no others. False after a logged error: no socket was added, and `wanted` is unchanged.

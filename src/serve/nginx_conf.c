@@ -20,20 +20,9 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-/* ---- The template, included by the assembler ---- */
+/* ---- The template ---- */
 
-__asm__(".pushsection .rodata\n"
-        ".globl weir__nginx_template\n"
-        ".hidden weir__nginx_template\n"
-        "weir__nginx_template:\n"
-        ".incbin \"src/serve/nginx.conf.in\"\n"
-        ".globl weir__nginx_template_end\n"
-        ".hidden weir__nginx_template_end\n"
-        "weir__nginx_template_end:\n"
-        ".byte 0\n"
-        ".popsection\n");
-
-extern const char weir__nginx_template[], weir__nginx_template_end[];
+WEIR__EMBED(weir__nginx_template, "src/serve/nginx.conf.in");
 
 struct scope {
     const json_t *values;
@@ -73,7 +62,7 @@ static weir_text section(weir_text *text, weir_text name)
 static weir_text part(weir_text name)
 {
     char begin[64];
-    weir_text text = {weir__nginx_template, (size_t)(weir__nginx_template_end - weir__nginx_template)}, before;
+    weir_text text = weir__text_of(weir__nginx_template), before;
     snprintf(begin, sizeof begin, "{{=%.*s}}\n", (int)name.len, name.data);
     return split(&text, begin, &before) ? section(&text, name) : (weir_text){"", 0};
 }
@@ -405,7 +394,7 @@ static void add_listeners(struct writer *w, json_t *to)
     }
     for (size_t i = 0; i < config->auth.proxy_count; i++)
         add_text(w, add_element(w, proxies), "proxy", config->auth.proxy[i]);
-    add_text(w, to, "auth_headers", config->auth.headers);
+    add_text(w, to, "auth_headers", config->auth.headers ? weir__auth_headers[config->auth.headers - 1] : "");
     add_flag(w, to, "open_operator", access->open_operator);
     add_flag(w, to, "open_api", access->open[WEIR__ENDPOINT_API]);
     add_flag(w, to, "open_auth", access->open[WEIR__ENDPOINT_AUTH]);
@@ -435,9 +424,7 @@ char *weir__nginx_conf(const struct weir__config *config, const struct weir__fac
     add_queue(&w, values);
     add_listeners(&w, values);
     FILE *to = w.failed ? NULL : open_memstream(&text, &len);
-    bool good =
-        to && fill_in(to, (weir_text){weir__nginx_template, (size_t)(weir__nginx_template_end - weir__nginx_template)},
-                      &(struct scope){values, NULL});
+    bool good = to && fill_in(to, weir__text_of(weir__nginx_template), &(struct scope){values, NULL});
     wipe(values);
     json_decref(values);
     good &= to && !ferror(to);

@@ -26,7 +26,6 @@
 #define TRANSFER_MS   5000L
 #define SECRET_MAX    1024
 #define SECRET_PREFIX "whsec_" /* the rest is base64 */
-#define BLOCK         64       /* of HMAC-SHA-256: a longer key is hashed */
 
 struct weir__notifier {
     const struct weir__config *config;
@@ -98,18 +97,21 @@ static void add_warning(struct weir__notifier *notifier, const struct weir__deni
 {
     struct weir__buffer *json = &notifier->message;
     char time[WEIR__TIME_TEXT], key[512];
+    bool hidden = entry->flags & WEIR__DENIAL_HIDDEN;
     weir__time_text((int64_t)entry->first_ms, time);
     if (notifier->count)
         weir__buffer_add_literal(json, ",");
     weir__json_add(json, "{\"at\":%s,\"rule\":%t,\"shadow\":%b,\"key\":%s,\"hidden\":%b,\"cut\":%b", time,
                    weir__denial_text(entry, WEIR__DENIAL_RULE), (entry->flags & WEIR__DENIAL_SHADOW) != 0,
                    weir__denial_key(notifier->segment, entry, key, sizeof key),
-                   !weir__denial_text(entry, WEIR__DENIAL_KEY).len, (entry->flags & WEIR__DENIAL_KEY_CUT) != 0);
+                   hidden || !weir__denial_text(entry, WEIR__DENIAL_KEY).len,
+                   (entry->flags & WEIR__DENIAL_KEY_CUT) != 0);
     weir__json_add(json, ",\"warn_at\":%d,\"used\":%d,\"capacity\":%d,\"limit\":%d,\"window\":%n,\"cost\":%d",
                    (int64_t)entry->warn_at, entry->capacity - entry->remaining, entry->capacity, entry->limit,
                    entry->window_ns, entry->cost);
     add_text(json, "tier", entry, WEIR__DENIAL_TIER);
-    add_text(json, "client", entry, WEIR__DENIAL_CLIENT);
+    if (!hidden)
+        add_text(json, "client", entry, WEIR__DENIAL_CLIENT);
     add_text(json, "request_id", entry, WEIR__DENIAL_REQUEST);
     add_text(json, "path", entry, WEIR__DENIAL_PATH);
     weir__buffer_add_literal(json, "}");
@@ -119,11 +121,9 @@ static void add_warning(struct weir__notifier *notifier, const struct weir__deni
 static void begin_message(struct weir__notifier *notifier, uint64_t first)
 {
     char host[256] = "", time[WEIR__TIME_TEXT];
-    struct timespec now;
     if (!notifier->config->host_name)
         (void)gethostname(host, sizeof host - 1);
-    clock_gettime(CLOCK_REALTIME, &now);
-    weir__time_text((int64_t)now.tv_sec * 1000, time);
+    weir__time_text(weir__wall_ms(), time);
     snprintf(notifier->id, sizeof notifier->id, "%016" PRIx64 "-%" PRIu64, weir__pseudonym(notifier->segment, 0),
              first);
     weir__json_add(&notifier->message,
@@ -193,21 +193,15 @@ static ssize_t read_secret(const struct weir__notify_config *config, uint8_t key
 static bool sign(const struct weir__notifier *notifier, const uint8_t *key, size_t len, const char *time,
                  char value[64])
 {
-    uint8_t hashed[WEIR__SHA256_BYTES], mac[WEIR__SHA256_BYTES];
+    uint8_t mac[WEIR__SHA256_BYTES];
     unsigned char encoded[48];
     struct weir__buffer signed_text = {0};
-    if (len > BLOCK) {
-        weir__sha256(key, len, hashed);
-        key = hashed;
-        len = sizeof hashed;
-    }
     weir__buffer_printf(&signed_text, "%s.%s.", notifier->id, time);
     weir__buffer_add(&signed_text, notifier->message.data, notifier->message.len);
     if (signed_text.failed)
         return false;
     weir__hmac_sha256(key, len, signed_text.data, signed_text.len, mac);
     weir__buffer_free(&signed_text);
-    explicit_bzero(hashed, sizeof hashed);
     (void)EVP_EncodeBlock(encoded, mac, sizeof mac);
     snprintf(value, 64, "v1,%s", (const char *)encoded);
     return true;
@@ -248,9 +242,7 @@ static bool add_signature(const struct weir__notifier *notifier, const char *tim
 static struct curl_slist *make_headers(const struct weir__notifier *notifier, char time[24])
 {
     char line[128];
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    snprintf(time, 24, "%lld", (long long)now.tv_sec);
+    snprintf(time, 24, "%" PRId64, weir__wall_ms() / 1000);
     struct curl_slist *headers = curl_slist_append(NULL, "Content-Type: application/json");
     headers = curl_slist_append(headers, "Expect:"); /* no 100-continue */
     snprintf(line, sizeof line, "webhook-id: %s", notifier->id);
@@ -371,13 +363,11 @@ void weir__notifier_step(struct weir__notifier *notifier)
 {
     struct weir__mapped mapped = {0};
     struct weir__denial_ring ring;
-    struct timespec now;
     if (!open_ring(notifier, &mapped, &ring))
         return;
     if (!notifier->message.len)
         collect(notifier, &ring);
-    clock_gettime(CLOCK_REALTIME, &now);
-    weir__store64(&ring.header->notifier_ms, (uint64_t)now.tv_sec * 1000);
+    weir__store64(&ring.header->notifier_ms, (uint64_t)weir__wall_ms());
     if (notifier->message.len && weir__monotonic_ms() >= notifier->due_ms && deliver(notifier)) {
         weir__store64(&ring.header->to_notify, notifier->next);
         weir__buffer_free(&notifier->message);

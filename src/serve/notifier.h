@@ -1,6 +1,7 @@
 /*
- * The notifier: sends warnings (warn_at) to the URL of `notify` in weir.yaml, as signed JSON; docs/statistics.md,
- * "Warnings". It runs in a thread of the agent, and reads the ring of recent denials: no decision waits for it.
+ * The notifier: sends warnings (warn_at) to the URL of `notify` in weir.yaml, as signed JSON;
+ * docs/reference/denials.md, "Warnings". It runs in a thread of the agent, and reads the ring of recent denials: no
+ * decision waits for it.
  *
  * One message at a time is in memory; the warnings behind it stay in the ring, and the oldest of them are overwritten
  * if the receiver is unavailable for long. A message is sent until the receiver accepts it, so at least once.

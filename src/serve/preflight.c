@@ -7,23 +7,21 @@
 #include "engine/mapped_file.h"
 #include "rules/set.h"
 #include "serve/agent.h"
-#include "services/http/reservations.h"
+#include "services/http/api.h"
 #include "stats/stats.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
 #include <limits.h>
-#include <netdb.h>
-#include <netinet/in.h>
 #include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { HELPER_MS = 20000 }; /* deadline of a helper process that reads or compiles rules, or opens the segment */
+enum { HELPER_MS = 20000 };   /* deadline of a helper process that reads or compiles rules, or opens the segment */
+enum { HELPER_SHRUNK = 128 }; /* exit code, plus the halvings of the segment: it is good. Errors are smaller */
 
 struct preflight {
     const struct weir__config *config;
@@ -32,12 +30,6 @@ struct preflight {
 };
 
 /* ---- Files ---- */
-
-void weir__folder_of(const char *path, char *folder, size_t size)
-{
-    const char *slash = strrchr(path, '/');
-    snprintf(folder, size, "%.*s", slash && slash > path ? (int)(slash - path) : 1, slash ? path : ".");
-}
 
 enum { READABLE = 1, WRITABLE = 2, SECRET = 4 };
 
@@ -161,20 +153,28 @@ static void check_segment(struct preflight *preflight)
                                config->segment_path);
             return;
         }
-        int code = weir__helper_fork(HELPER_MS, 0, 0), error = code < 0 ? WEIR_EDAMAGED : -code;
+        int code = weir__helper_fork(HELPER_MS, 0, 0);
         if (code == WEIR__IN_HELPER) { /* the agent can truncate the segment, which raises SIGBUS */
             weir_segment_options how = {.path = config->segment_path, .flags = WEIR_OPEN_READONLY | WEIR_OPEN_TRUSTED};
             weir_segment *segment;
-            _exit(-weir_segment_open(&how, &segment));
+            weir_stats stats = {0};
+            int failed = weir_segment_open(&how, &segment), shrunk = 0;
+            failed = failed ? failed : weir_stats_read(segment, &stats);
+            while (!failed && (uint64_t)at.st_size >> shrunk > stats.bytes)
+                shrunk++;
+            _exit(failed ? -failed : HELPER_SHRUNK + shrunk);
         }
+        if (code >= HELPER_SHRUNK)
+            at.st_size >>= code - HELPER_SHRUNK; /* a segment that has shrunk keeps the length of its file */
+        int error = code < 0 ? WEIR_EDAMAGED : code >= HELPER_SHRUNK ? 0 : -code;
         if (error)
             weir__report_error(preflight->report, place, "the segment %s: %s", config->segment_path,
                                error == WEIR_EOWNER ? weir__mapped_why(config->segment_path, error, why, sizeof why)
                                                     : weir__segment_advice(error));
         else if (config->segment_bytes != WEIR__SEGMENT_DEFAULT && at.st_size != config->segment_bytes)
             weir__report_warning(preflight->report, place,
-                                 "the segment %s has %lld KiB and keeps them: size is for a new file; removing the "
-                                 "file while weir is stopped changes the size, and the counters in it are lost",
+                                 "the segment %s has %lld KiB and keeps them: size is for a new file; 'weir segment "
+                                 "resize' changes it, and keeps the counters",
                                  config->segment_path, (long long)(at.st_size >> 10));
         return;
     }
@@ -434,37 +434,14 @@ static void check_rules(struct preflight *preflight)
 
 /* ---- Ports ---- */
 
-/* Tries to listen on an address: 0 or an errno. */
-static int try_address(const struct addrinfo *at)
-{
-    int on = 1, error = 0;
-    int fd = socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (fd < 0)
-        return errno;
-    if (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0 ||
-        (at->ai_family == AF_INET6 && setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof on) != 0) ||
-        bind(fd, at->ai_addr, at->ai_addrlen) != 0 || listen(fd, 1) != 0)
-        error = errno;
-    close(fd);
-    return error;
-}
-
 static void check_port(struct preflight *preflight, const struct weir__listener *listener,
                        const struct weir__listening *ours)
 {
-    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_NUMERICSERV}, *found;
-    if (!listener->host)
-        hints.ai_family = AF_INET;
-    int failed = getaddrinfo(listener->host, listener->port, &hints, &found);
-    if (failed) {
-        weir__report_error(preflight->report, listener->place, "%s: %s", listener->address, gai_strerror(failed));
-        return;
-    }
-    int error = 0;
-    for (const struct addrinfo *at = found; at && !error; at = at->ai_next)
-        error = weir__listening_has(ours, at->ai_addr) ? 0 : try_address(at);
-    freeaddrinfo(found);
-    if (error == EADDRINUSE)
+    char why[512];
+    int error = weir__listening_try(ours, listener, why, sizeof why);
+    if (error < 0)
+        weir__report_error(preflight->report, listener->place, "%s", why);
+    else if (error == EADDRINUSE)
         weir__report_error(preflight->report, listener->place,
                            "%s is in use already; ss -ltnp 'sport = :%s' shows by which process", listener->address,
                            listener->port);
@@ -547,10 +524,6 @@ bool weir__preflight(const struct weir__config *config, const struct weir__liste
                                        .source_count = config->sources.count};
     struct preflight preflight = {config, &report, facts};
     *facts = (struct weir__facts){0};
-    if (!config->listener_count)
-        weir__report_error(&report, (struct weir__place){0},
-                           "there is neither a gateway nor a service; weir serve has nothing to do, weir agent runs "
-                           "the agent alone");
     check_user(&preflight);
     check_rules(&preflight);
     check_tls(&preflight);

@@ -154,7 +154,7 @@ void weir__wipe_inherited_memory(void)
 #endif
 }
 
-/* ---- Acting as the owner of a database ---- */
+/* ---- Owners of files ---- */
 
 const char *weir__database_path(const char *url)
 {
@@ -162,26 +162,18 @@ const char *weir__database_path(const char *url)
     return url && strncmp(url, scheme, sizeof scheme - 1) == 0 ? url + sizeof scheme - 1 : NULL;
 }
 
-struct weir__database_owner weir__database_owner(const char *url)
+struct weir__file_owner weir__database_owner(const char *url)
 {
     const char *path = weir__database_path(url);
-    struct weir__database_owner none = {0, 0};
-    struct stat at;
-    char folder[4200];
-    if (geteuid() != 0 || !path)
-        return none;
-    weir__folder_of(path, folder, sizeof folder);
-    if ((stat(folder, &at) == 0 && at.st_uid != 0) || (lstat(path, &at) == 0 && at.st_uid != 0))
-        return (struct weir__database_owner){at.st_uid, at.st_gid};
-    return none;
+    return path ? weir__file_owner(path) : (struct weir__file_owner){0, 0};
 }
 
-bool weir__segment_file_owner(const struct weir__config *config, bool published, struct weir__database_owner *owner,
+bool weir__segment_file_owner(const struct weir__config *config, bool published, struct weir__file_owner *owner,
                               char *why, size_t size)
 {
     struct weir__agent_user agent;
     struct stat at, yaml;
-    *owner = (struct weir__database_owner){0, 0};
+    *owner = (struct weir__file_owner){0, 0};
     if (geteuid() != 0)
         return true;
     bool known = weir__agent_user_find(config, &agent, why, size);
@@ -193,22 +185,10 @@ bool weir__segment_file_owner(const struct weir__config *config, bool published,
     if (file >= 0)
         close(file);
     if (trusted)
-        *owner = (struct weir__database_owner){at.st_uid, at.st_gid};
+        *owner = (struct weir__file_owner){at.st_uid, at.st_gid};
     else if (!others && published && known)
-        *owner = (struct weir__database_owner){agent.user, agent.group};
+        *owner = (struct weir__file_owner){agent.user, agent.group};
     return others || !published || known;
-}
-
-bool weir__act_as_owner(const struct weir__database_owner *owner)
-{
-    gid_t group = owner->group;
-    return !owner->user || (setgroups(1, &group) == 0 && setegid(group) == 0 && seteuid(owner->user) == 0);
-}
-
-void weir__act_as_self(const struct weir__database_owner *owner)
-{
-    if (owner->user && (seteuid(0) != 0 || setegid(getgid()) != 0))
-        abort();
 }
 
 /* ---- Dropping ---- */

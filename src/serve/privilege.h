@@ -1,8 +1,9 @@
 /* Privileges of the processes that serve.h lists: reducing root's, dropping them in the agent, and handing over to the
- * agent what only root can read, bind or create. docs/serve.md has a table. */
+ * agent what only root can read, bind or create. docs/reference/serve.md has a table. */
 #ifndef WEIR_SERVE_PRIVILEGE_H
 #define WEIR_SERVE_PRIVILEGE_H
 
+#include "base/file.h"
 #include "base/log.h"
 #include "config/config.h"
 
@@ -67,11 +68,8 @@ const char *weir__database_path(const char *url);
  * that is root, and the rules are `published`, which the agent writes: the agent's user. None (user 0) if any user may
  * have put the segment there: it is refused then. False: there is no such user; `why` has the reason.
  */
-struct weir__database_owner;
-bool weir__segment_file_owner(const struct weir__config *config, bool published, struct weir__database_owner *owner,
+bool weir__segment_file_owner(const struct weir__config *config, bool published, struct weir__file_owner *owner,
                               char *why, size_t size);
-/* Copies the folder part of a path to `folder`; ".": it has none. */
-void weir__folder_of(const char *path, char *folder, size_t size);
 
 /* ---- Helper processes (helper_process.c) ---- */
 

@@ -1,6 +1,7 @@
 /* The runtime directory: nginx.conf, rules, sockets and temporary files of one weir serve. See deployment.h. */
 #include "serve/deployment.h"
 #include "base/file.h"
+#include "serve/serve.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -37,6 +38,11 @@ static void remove_tree(int parent, const char *name, int depth)
 
 enum { DEPTH = 6 };
 
+void weir__remove_tree(const char *path)
+{
+    remove_tree(AT_FDCWD, path, DEPTH);
+}
+
 /* Removes directories of killed weir serve: they belong to this user, and their lock is free. */
 static void remove_stale(const char *base)
 {
@@ -65,7 +71,7 @@ void weir__runtime_dir_remove(struct weir__runtime_dir *folder)
     int error = errno;
     if (!folder->path[0])
         return;
-    remove_tree(AT_FDCWD, folder->path, DEPTH);
+    weir__remove_tree(folder->path);
     if (folder->lock >= 0)
         close(folder->lock);
     if (folder->itself >= 0)

@@ -40,7 +40,7 @@ static enum weir__nginx_test try_to_the_end(struct weir__deployment *deployment,
         /* the last attempt ignores signals */
         tried = weir__deployment_test(deployment, serving, left > 0 ? serving->signals : -1);
         for (enum weir__signal_action action; (action = weir__signal_next(serving->signals)) != WEIR__ACTION_NONE;
-             again = action == WEIR__ACTION_UPGRADE ? SIGUSR2 : SIGHUP)
+             again = action == WEIR__ACTION_UPGRADE || again == SIGUSR2 ? SIGUSR2 : SIGHUP) /* both reload */
             if (action == WEIR__ACTION_STOP)
                 return WEIR__NGINX_TEST_INTERRUPTED;
     }

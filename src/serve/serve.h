@@ -1,5 +1,6 @@
 /*
- * weir serve and weir agent: one weir.yaml becomes a running gateway. docs/serve.md describes it from outside.
+ * weir serve and weir agent: one weir.yaml becomes a running gateway. docs/reference/serve.md describes it from
+ * outside.
  *
  * Processes of weir serve, when root starts it (started by another user, all of them are that user):
  *
@@ -34,6 +35,8 @@
 #ifndef WEIR_SERVE_SERVE_H
 #define WEIR_SERVE_SERVE_H
 
+#include "base/file.h"
+
 #include <weir/weir.h>
 
 struct weir__control_queue;
@@ -58,27 +61,41 @@ int weir__serve(const char *file, enum weir__serve_mode mode, weir_diagnose *dia
  */
 int weir__agent(const char *file, bool once, weir_diagnose *diagnose, void *context);
 
+/*
+ * weir doctor: looks at what weir serve needs of this host, and reports each thing that it finds: what is wrong and how
+ * to correct it. Changes nothing but, for a moment, a key of its own in the store. `unknown`: this user cannot look.
+ */
+enum weir__doctor_level { WEIR__DOCTOR_OK, WEIR__DOCTOR_UNKNOWN, WEIR__DOCTOR_WARNING, WEIR__DOCTOR_WRONG };
+typedef void weir__doctor_found(void *context, enum weir__doctor_level level, const char *check, const char *message);
+void weir__doctor(const char *file, weir__doctor_found *found, void *context);
+extern const char weir__doctor_script[]; /* lua/doctor.lua */
+extern const char weir__doctor_script_sha[41];
+
 /* True if the file has members that only a weir.yaml has. False for a rule file and an unreadable one. */
 bool weir__is_weir_yaml(const char *path);
 
 /* A weir.yaml that a command has opened. */
 struct weir__file {
-    /* FILE_RULES: the active ones: those that the file names, or published ones of a database or another host.
-     * FILE_DATABASE: those that the file names, if any. */
-    const char *rules_path; /* of a file or directory; NULL: the rules are rules_text */
-    weir_text rules_text;   /* weir.yaml with everything else blanked out */
+    /* FILE_RULES, FILE_COUNTERS: the active ones: those that the file names, or published ones of a database or another
+     * host. FILE_DATABASE: those that the file names, if any. */
+    const char *rules_path;              /* of a file or directory; NULL: the rules are rules_text */
+    weir_text rules_text;                /* weir.yaml with everything else blanked out */
+    struct weir__file_owner rules_owner; /* of published ones: root loads them as this user */
     const char *segment;
     int64_t segment_bytes;             /* its size */
     bool store;                        /* it names one */
+    const char *store_url;             /* FILE_COUNTERS: with its password; NULL: none */
     enum weir_consistency consistency; /* with a store: of rules that set none */
     int64_t sync_interval_us;          /* with a store: of eventual rules */
     const char *database;              /* URL of the rules service's; NULL: the file has no rules service */
     bool rules_in_files;               /* FILE_DATABASE: the rules are not in it */
+    int64_t session_ms;                /* FILE_DATABASE: how long a session lasts */
+    const char *dashboard;             /* FILE_DATABASE: its URL, if only this host can reach it; else NULL */
     struct weir__control_queue *queue; /* FILE_QUEUE */
     const char *queue_database;        /* URL of its own; NULL: the queue is in the store */
     struct weir__control_host *keys;   /* FILE_KEYS: the functions for keys, on its segment */
 };
-enum weir__file_part { WEIR__FILE_RULES, WEIR__FILE_DATABASE, WEIR__FILE_QUEUE, WEIR__FILE_KEYS };
+enum weir__file_part { WEIR__FILE_RULES, WEIR__FILE_COUNTERS, WEIR__FILE_DATABASE, WEIR__FILE_QUEUE, WEIR__FILE_KEYS };
 /* NULL after a report to `diagnose`, also if the file does not have the part that is needed. */
 struct weir__file *weir__file_open(const char *path, enum weir__file_part needed, weir_diagnose *diagnose,
                                    void *context);
@@ -91,18 +108,10 @@ void weir__file_close(struct weir__file *file);
 int weir__file_load(const struct weir__file *file, const char *path, const struct weir__source *text,
                     weir_diagnose *diagnose, void *context, weir_rules **rules);
 
-/*
- * For commands that root runs. SQLite replays a journal that lies beside a database, and the journal names another file
- * that is deleted then: any file, if root opens a database in a folder that another user can write to. So root acts as
- * that user (effective ids only) while a database is in use.
- */
-struct weir__database_owner {
-    unsigned user, group; /* user 0: there is none, and nothing changes */
-};
-/* The user other than root who owns the folder or the file of a database; `url` may be NULL. */
-struct weir__database_owner weir__database_owner(const char *url);
-/* False: errno has the reason. */
-bool weir__act_as_owner(const struct weir__database_owner *owner);
-void weir__act_as_self(const struct weir__database_owner *owner);
+/* The owner of a database; `url` may be NULL. */
+struct weir__file_owner weir__database_owner(const char *url);
+
+/* Removes a folder and what is in it, without following symbolic links; keeps what is nested deeper than six levels. */
+void weir__remove_tree(const char *path);
 
 #endif

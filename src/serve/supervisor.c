@@ -346,12 +346,7 @@ static void upgrade(struct supervisor *s)
                                        .number = s->number,
                                        .older = s->deployment->number,
                                        .programs = s->programs,
-                                       .agent = s->agent.pid,
-                                       .agent_channel = s->agent.channel,
-                                       .agent_output = s->agent.output,
-                                       .agent_group = s->agent.user.group,
-                                       .agent_workers = s->agent.user.workers,
-                                       .agent_drops = s->agent.user.drops,
+                                       .agent = s->agent,
                                        .log_json = s->log->json};
     memcpy(takeover.ending, s->ending, sizeof takeover.ending);
     snprintf(takeover.segment, sizeof takeover.segment, "%s", config->segment_path ? config->segment_path : "");
@@ -714,13 +709,10 @@ int weir__supervisor_take_over(const struct weir__takeover *takeover, struct wei
     memcpy(s.output, takeover->output, sizeof s.output);
     s.number = takeover->number;
     s.programs = takeover->programs;
-    s.agent.pid = takeover->agent;
-    s.agent.channel = takeover->agent_channel;
-    s.agent.output = takeover->agent_output;
+    s.agent = takeover->agent;
+    s.agent.log = s.log;
+    s.agent.listening = &serving->listening;
     s.agent.started_ms = weir__monotonic_ms();
-    s.agent.user.drops = takeover->agent_drops;
-    s.agent.user.group = takeover->agent_group;
-    s.agent.user.workers = takeover->agent_workers;
     weir__logf(s.log, WEIR__LOG_INFO, "weir %s has taken over from weir %s; reloading", weir_version(),
                takeover->version);
     return run(&s);

@@ -30,8 +30,8 @@ void weir__program_path(char path[4096])
 static void each_descriptor(const struct weir__takeover *takeover, const struct weir__serving *serving,
                             void (*act)(int fd))
 {
-    const int single[] = {takeover->output[0],         takeover->output[1],     takeover->agent_channel,
-                          takeover->agent_output,      serving->folder.lock,    serving->folder.itself,
+    const int single[] = {takeover->output[0],         takeover->output[1],     takeover->agent.channel,
+                          takeover->agent.output,      serving->folder.lock,    serving->folder.itself,
                           serving->listening.admin.fd, serving->listening.queue};
     for (size_t i = 0; i < sizeof single / sizeof *single; i++)
         if (single[i] > 0)
@@ -70,9 +70,9 @@ static json_t *describe(const struct weir__takeover *takeover, const struct weir
         (json_int_t)takeover->number, "older", (json_int_t)takeover->older, "programs", programs, "listening", sockets,
         "admin", serving->listening.admin.fd, "queue", serving->listening.queue, "folder", "path", serving->folder.path,
         "lock", serving->folder.lock, "itself", serving->folder.itself, "log", "path", takeover->log_path, "json",
-        takeover->log_json, "segment", takeover->segment, "agent", "pid", (json_int_t)takeover->agent, "channel",
-        takeover->agent_channel, "output", takeover->agent_output, "group", (json_int_t)takeover->agent_group,
-        "workers", (json_int_t)takeover->agent_workers, "drops", takeover->agent_drops);
+        takeover->log_json, "segment", takeover->segment, "agent", "pid", (json_int_t)takeover->agent.pid, "channel",
+        takeover->agent.channel, "output", takeover->agent.output, "group", (json_int_t)takeover->agent.user.group,
+        "workers", (json_int_t)takeover->agent.user.workers, "drops", takeover->agent.user.drops);
 }
 
 void weir__takeover_exec(const struct weir__takeover *takeover, const struct weir__serving *serving)
@@ -81,7 +81,7 @@ void weir__takeover_exec(const struct weir__takeover *takeover, const struct wei
                     (char *)(uintptr_t)serving->file, NULL};
     json_t *description = describe(takeover, serving);
     char *text = description ? json_dumps(description, JSON_COMPACT) : NULL;
-    errno = ENOMEM;
+    errno = description ? ENOMEM : EILSEQ; /* a path that is not UTF-8 */
     if (text && setenv(VARIABLE, text, 1) == 0) {
         each_descriptor(takeover, serving, keep_open);
         execv(argv[0], argv);
@@ -127,18 +127,16 @@ static bool read_description(const json_t *from, struct weir__takeover *takeover
             &takeover->output[0], &takeover->output[1], "number", &number, "older", &older, "programs", &programs,
             "listening", &sockets, "admin", &admin, "queue", &serving->listening.queue, "folder", "path", &folder,
             "lock", &serving->folder.lock, "itself", &serving->folder.itself, "log", "path", &log_path, "json",
-            &log_json, "segment", &segment, "agent", "pid", &agent, "channel", &takeover->agent_channel, "output",
-            &takeover->agent_output, "group", &group, "workers", &workers, "drops", &drops) != 0 ||
+            &log_json, "segment", &segment, "agent", "pid", &agent, "channel", &takeover->agent.channel, "output",
+            &takeover->agent.output, "group", &group, "workers", &workers, "drops", &drops) != 0 ||
         strcmp(format, WEIR__TAKEOVER_FORMAT) != 0 || pid != (json_int_t)getpid() || !is_child((pid_t)master) ||
         strlen(folder) >= sizeof serving->folder.path)
         return false;
     takeover->master = (pid_t)master;
     takeover->number = (unsigned)number;
     takeover->older = (unsigned)older;
-    takeover->agent = is_child((pid_t)agent) ? (pid_t)agent : 0;
-    takeover->agent_group = (unsigned)group;
-    takeover->agent_workers = (unsigned)workers;
-    takeover->agent_drops = drops;
+    takeover->agent.pid = is_child((pid_t)agent) ? (pid_t)agent : 0;
+    takeover->agent.user = (struct weir__agent_user){.drops = drops, .group = (gid_t)group, .workers = (gid_t)workers};
     takeover->log_json = log_json;
     takeover->programs = strtoull(programs, NULL, 16);
     copy(takeover->version, sizeof takeover->version, version);

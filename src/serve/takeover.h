@@ -1,11 +1,12 @@
 /*
- * An upgrade of weir serve (docs/upgrading.md): the supervisor executes the program that is at its path now, in place.
- * Process id, children and descriptors stay; the new program gets a description of them in the variable WEIR_TAKEOVER,
- * which is JSON. Members that it does not know are ignored, so that a format has room to grow.
+ * An upgrade of weir serve (docs/guide/upgrading.md): the supervisor executes the program that is at its path now, in
+ * place. Process id, children and descriptors stay; the new program gets a description of them in the variable
+ * WEIR_TAKEOVER, which is JSON. Members that it does not know are ignored, so that a format has room to grow.
  */
 #ifndef WEIR_SERVE_TAKEOVER_H
 #define WEIR_SERVE_TAKEOVER_H
 
+#include "serve/agent.h"
 #include "serve/deployment.h"
 #include "serve/serve.h"
 
@@ -14,12 +15,9 @@ struct weir__takeover {
     pid_t master;
     pid_t ending[WEIR__ENDING_MAX]; /* 0: none */
     int output[2];
-    unsigned number, older; /* of deployments */
-    uint64_t programs;      /* weir__nginx_fingerprint of what the master runs */
-    pid_t agent;            /* 0: it is not running */
-    int agent_channel, agent_output;
-    unsigned agent_group, agent_workers;
-    bool agent_drops;
+    unsigned number, older;           /* of deployments */
+    uint64_t programs;                /* weir__nginx_fingerprint of what the master runs */
+    struct weir__agent_process agent; /* pid 0: it is not running */
     char segment[4096];
     char log_path[4096]; /* "": standard error */
     bool log_json;

@@ -1,4 +1,5 @@
 /* What commands find through a weir.yaml: its rules and counters, the database of its rules service, its queue. */
+#include "base/file.h"
 #include "config/config.h"
 #include "queue/queue.h"
 #include "rules/set.h"
@@ -11,6 +12,8 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#include <weir/store.h>
 
 struct opened {
     struct weir__file file; /* must be first: the caller's pointer */
@@ -40,6 +43,8 @@ static const char *find_rules(struct opened *opened)
     bool first = config->published && access(config->rules_path, F_OK) != 0;
     weir_text text = first ? config->import_text : config->rules_text;
     file->rules_path = first ? config->import_path : config->rules_path;
+    if (config->published && !first)
+        file->rules_owner = weir__file_owner(config->rules_path);
     file->rules_text = file->rules_path ? (weir_text){NULL, 0} : text;
     return file->rules_path || text.len > 0 ? NULL
                                             : "nothing was published yet in the rules service that it takes its rules "
@@ -52,19 +57,49 @@ static const char *find_database(struct opened *opened)
     if (!config->admin.database)
         return "it has no rules service; the field admin adds one";
     opened->file.rules_in_files = !config->published;
+    opened->file.session_ms = config->admin.session_ms;
     opened->file.rules_path = config->published ? config->import_path : config->rules_path;
     opened->file.rules_text = config->published ? config->import_text : config->rules_text;
+    const struct weir__listener *listener = config->admin.listener;
+    if (listener && weir__config_is_loopback(listener->host)) {
+        char url[300];
+        snprintf(url, sizeof url, "http%s://%s", listener->tls.certificate ? "s" : "", listener->address);
+        opened->file.dashboard = weir__config_text(&opened->config, weir__text_of(url));
+    }
     /* `weir token create` may run before weir serve ever did. If this fails, opening the database reports why. */
-    (void)mkdir(opened->config.state_path, 0755);
+    char inside[4200];
+    snprintf(inside, sizeof inside, "%s/x", opened->config.state_path);
+    (void)weir__file_make_folder(inside);
     return NULL;
+}
+
+/* False: `why` is why the store cannot be used. */
+static bool find_store(struct opened *opened, char *why, size_t why_size)
+{
+    static const char patience[] =
+        "deadline=2s"; /* that of requests is too short for connecting, too; the last counts */
+    char url[8192];
+    struct weir__config *config = &opened->config;
+    if (!config->store.url)
+        return true;
+    weir__handover_take_store(config); /* rules of another user may be read as that user, who may not read these */
+    snprintf(why, why_size, "the store library is missing");
+    if (!weir__store_url(&config->store, url, sizeof url - sizeof patience, why, why_size) || weir_store_use() != 0)
+        return false;
+    size_t len = strlen(url);
+    snprintf(url + len, sizeof url - len, "%c%s", strchr(url, '?') ? '&' : '?', patience);
+    opened->file.store_url = weir__config_text(config, weir__text_of(url));
+    return opened->file.store_url;
 }
 
 /* Acts as the owner of the segment, or as the agent, while it opens it. NULL after a logged error. */
 static struct weir__control_host *open_keys(struct opened *opened, const struct weir__logger *log)
 {
-    const struct weir__config *config = &opened->config;
+    struct weir__config *config = &opened->config;
     bool published = config->published && opened->file.rules_path == config->rules_path;
-    struct weir__database_owner owner;
+    config->rules_path = opened->file.rules_path;
+    config->rules_text = opened->file.rules_text;
+    struct weir__file_owner owner;
     char why[256];
     if (!weir__segment_file_owner(config, published, &owner, why, sizeof why)) {
         weir__logf(log, WEIR__LOG_ERROR, "%s", why);
@@ -72,7 +107,7 @@ static struct weir__control_host *open_keys(struct opened *opened, const struct 
     }
     if (!weir__act_as_owner(&owner))
         return NULL;
-    struct weir__control_host *keys = weir__key_host_open(config, opened->file.rules_path, log);
+    struct weir__control_host *keys = weir__key_host_open(config, log);
     weir__act_as_self(&owner);
     return keys;
 }
@@ -92,10 +127,14 @@ struct weir__file *weir__file_open(const char *path, enum weir__file_part needed
                                        .sync_interval_us = config->store.sync_interval_us,
                                        .database = config->admin.database,
                                        .queue_database = config->queue.database};
-    const char *missing = needed == WEIR__FILE_RULES || needed == WEIR__FILE_KEYS ? find_rules(opened)
-                          : needed == WEIR__FILE_DATABASE                         ? find_database(opened)
-                          : config->queue.wanted                                  ? NULL
-                                                 : "there is no queue in it: nothing is deferred here";
+    bool rules = needed == WEIR__FILE_RULES || needed == WEIR__FILE_COUNTERS || needed == WEIR__FILE_KEYS;
+    const char *missing = rules                           ? find_rules(opened)
+                          : needed == WEIR__FILE_DATABASE ? find_database(opened)
+                          : config->queue.wanted          ? NULL
+                                                          : "there is no queue in it: nothing is deferred here";
+    char why[256];
+    if (!missing && needed == WEIR__FILE_COUNTERS && !find_store(opened, why, sizeof why))
+        missing = why;
     if (missing) {
         weir__config_report(path, missing, diagnose, context);
         goto failed;
@@ -124,8 +163,11 @@ int weir__file_load(const struct weir__file *file, const char *path, const struc
     struct weir__diagnostic_sink sink = {
         .diagnose = diagnose, .context = context, .storeless = opened && !opened->config.store.url, .host = &host};
     struct weir__map_files files = {.text = !path};
-    int error =
-        path ? weir__load_path(path, &sink, &files, NULL, rules) : weir__load_sources(text, 1, &sink, &files, rules);
+    struct weir__file_owner owner = file ? file->rules_owner : (struct weir__file_owner){0, 0};
+    int error = !weir__act_as_owner(&owner) ? WEIR_ERULESPATH
+                : path                      ? weir__load_path(path, &sink, &files, NULL, rules)
+                                            : weir__load_sources(text, 1, &sink, &files, rules);
+    weir__act_as_self(&owner);
     weir__map_files_free(&files);
     return error;
 }

@@ -1,4 +1,4 @@
-/* Derives advice from a rule's statistics. docs/statistics.md documents the thresholds. */
+/* Derives advice from a rule's statistics. docs/reference/statistics.md documents the thresholds. */
 #include "stats/advise.h"
 
 #include <math.h>
@@ -6,19 +6,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Minimum evidence before any advice is given. */
-#define SECONDS_MIN        600  /* of history */
-#define REQUESTS_MIN       1000 /* in it */
-#define DENIED_MIN         50
+/* Minimum evidence before any advice is given, besides that of advise.h. */
 #define DENIED_SHARE_MIN   0.02
 #define KEYS_MIN           5    /* denied keys; fewer are the clients that the rule is meant for */
 #define KEYS_SHARE_MIN     0.05 /* of all keys */
 #define FEW                3
-#define FEW_SHARE_MAX      0.8 /* largest share of denials that the FEW heaviest keys may have */
-#define KIND_SHARE_MIN     0.6 /* of the denied cost: by keys below the limit on average, or by keys above it */
-#define EDGE_SHARE_MIN     0.3 /* of the passed requests, in the first tenth of the windows */
-#define EDGE_LATE_MIN      0.5 /* of the denied ones, in the last half */
-#define LOOSE_HOURS        168
+#define FEW_SHARE_MAX      0.8  /* largest share of denials that the FEW heaviest keys may have */
+#define KIND_SHARE_MIN     0.6  /* of the denied cost: by keys below the limit on average, or by keys above it */
+#define EDGE_SHARE_MIN     0.3  /* of the passed requests, in the first tenth of the windows */
+#define EDGE_LATE_MIN      0.5  /* of the denied ones, in the last half */
 #define LOOSE_BUSY_HOURS   24   /* of these, with requests */
 #define LOOSE_MOST         500  /* per mille of its limit that any key used */
 #define LOOSE_REQUESTS_MIN 1000 /* in all of them */
@@ -106,9 +102,10 @@ static struct recent sum_recent(const struct weir__evidence *e)
 /* True if denials are many and spread over many keys, so that they do not only hit the abusers the rule is for. */
 static bool denies_many(const struct weir__evidence *e, const struct recent *r)
 {
-    return e->second_count >= SECONDS_MIN && r->passed + r->denied >= REQUESTS_MIN && r->denied >= DENIED_MIN &&
-           r->denied_share >= DENIED_SHARE_MIN && e->key_count >= KEYS_MIN && r->keys_share >= KEYS_SHARE_MIN &&
-           r->few_share <= FEW_SHARE_MAX && e->stands_for_s >= SECONDS_MIN / 2 && e->window_s > 0;
+    return e->second_count >= WEIR__ADVICE_SECONDS && r->passed + r->denied >= WEIR__ADVICE_REQUESTS &&
+           r->denied >= WEIR__ADVICE_DENIED && r->denied_share >= DENIED_SHARE_MIN && e->key_count >= KEYS_MIN &&
+           r->keys_share >= KEYS_SHARE_MIN && r->few_share <= FEW_SHARE_MAX &&
+           e->stands_for_s >= WEIR__ADVICE_SECONDS / 2 && e->window_s > 0;
 }
 
 static void add_recent_numbers(const struct weir__evidence *e, const struct recent *r, struct weir__advice *advice)
@@ -172,8 +169,8 @@ static bool edge_bursts(const struct weir__evidence *e, const struct recent *r, 
     double passed[TENTHS] = {0}, denied[TENTHS] = {0}, late = 0;
     uint64_t window = (uint64_t)e->window_s;
     if (e->algorithm != WEIR_FIXED_WINDOW || !e->by_clock || window < TENTHS || e->second_count < 3 * window ||
-        e->second_count < SECONDS_MIN || r->passed + r->denied < REQUESTS_MIN || r->denied < DENIED_MIN ||
-        r->denied_share < DENIED_SHARE_MIN)
+        e->second_count < WEIR__ADVICE_SECONDS || r->passed + r->denied < WEIR__ADVICE_REQUESTS ||
+        r->denied < WEIR__ADVICE_DENIED || r->denied_share < DENIED_SHARE_MIN)
         return false;
     for (size_t i = 0; i < e->second_count; i++) {
         uint64_t wall = e->newest_wall - (e->second_count - 1 - i);
@@ -204,9 +201,9 @@ static bool too_loose(const struct weir__evidence *e, struct weir__advice *advic
 {
     uint64_t passed = 0, denied = 0, busy = 0;
     uint32_t most = 0;
-    if (e->hour_count < LOOSE_HOURS)
+    if (e->hour_count < WEIR__ADVICE_HOURS)
         return false;
-    for (size_t i = e->hour_count - LOOSE_HOURS; i < e->hour_count; i++) {
+    for (size_t i = e->hour_count - WEIR__ADVICE_HOURS; i < e->hour_count; i++) {
         const struct weir__history_hour *hour = &e->hour[i];
         if (hour->most == WEIR__HISTORY_UNSEEN)
             return false; /* hot keys were not sampled in this hour: peak use is unknown */
@@ -215,7 +212,8 @@ static bool too_loose(const struct weir__evidence *e, struct weir__advice *advic
         busy += hour->allowed > 0;
         most = hour->most > most ? hour->most : most;
     }
-    bool week = e->hour[e->hour_count - 1].hour - e->hour[e->hour_count - LOOSE_HOURS].hour < WEIR__HISTORY_HOURS;
+    bool week =
+        e->hour[e->hour_count - 1].hour - e->hour[e->hour_count - WEIR__ADVICE_HOURS].hour < WEIR__HISTORY_HOURS;
     int64_t needed = round_up((double)e->limit * most / 1000 * 2);
     if (!week || denied || busy < LOOSE_BUSY_HOURS || passed < LOOSE_REQUESTS_MIN || !most || most >= LOOSE_MOST ||
         needed < 1 || needed >= e->limit)
@@ -225,7 +223,8 @@ static bool too_loose(const struct weir__evidence *e, struct weir__advice *advic
     advice->change.limit_factor = (double)needed / (double)e->limit;
     if (e->hard != e->limit)
         advice->change.burst = round_up((double)e->hard * most / 1000 * 2);
-    add_numbers(advice, "days", LOOSE_HOURS / 24.0, "passed", (double)passed, "most_percent", (double)most / 10, NULL);
+    add_numbers(advice, "days", WEIR__ADVICE_HOURS / 24.0, "passed", (double)passed, "most_percent", (double)most / 10,
+                NULL);
     snprintf(
         advice->message, sizeof advice->message,
         "too loose: in the last 7 days %llu requests passed, none was denied, and no key used more than %.1f %% of the "

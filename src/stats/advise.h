@@ -65,14 +65,29 @@ struct weir__advice {
     struct weir__rule_change change;
 };
 
+/* The least evidence for advice about denials, in the history of the last hour, and for a limit that is too loose. */
+#define WEIR__ADVICE_SECONDS  600
+#define WEIR__ADVICE_REQUESTS 1000
+#define WEIR__ADVICE_DENIED   50
+#define WEIR__ADVICE_HOURS    168
+
+/* The evidence that there is for the enforced rules. */
+struct weir__advice_basis {
+    size_t rules;              /* how many were looked at */
+    size_t seconds, hours;     /* of the longest history */
+    const char *busiest;       /* the rule with the most requests in its seconds; NULL: none had any */
+    uint64_t requests, denied; /* of that rule */
+    bool keys;                 /* keys are sampled */
+};
+
 /* Returns how many there are. */
 size_t weir__advise(const struct weir__evidence *evidence, struct weir__advice advice[WEIR__ADVICE_MAX]);
 /*
  * Advice about the rule of this name (NULL: about all rules) as a list of JSON, which the caller frees; `source`: where
- * the rules' texts are from. *rules: how many enforced rules were looked at. 0, WEIR_ENORULE or WEIR_ENOMEM.
+ * the rules' texts are from. 0, WEIR_ENORULE or WEIR_ENOMEM.
  */
 int weir__advise_all(const struct weir__snapshot *snapshot, const char *name, struct weir__rule_source *source,
-                     json_t **list, size_t *rules);
+                     json_t **list, struct weir__advice_basis *basis);
 
 /*
  * The changed rule as YAML, from malloc: returns a complete rule file with the rule in shadow, and *document gets the

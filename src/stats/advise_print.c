@@ -48,20 +48,20 @@ int weir__advise_run(const struct weir__advise_options *options, weir_diagnose *
     int error = WEIR_ENOENT;
     if (weir__open_host(&host, options->what, options->rules, diagnose, context)) {
         json_t *list = NULL;
-        size_t rules = 0;
+        struct weir__advice_basis basis = {0};
         char *json = NULL;
         if (options->json)
             error = weir__stats_json_advice(&host.snapshot, options->rule, &host.source, &json);
         else
-            error = weir__advise_all(&host.snapshot, options->rule, &host.source, &list, &rules);
-        if (!error && !json && options->rule && !rules)
+            error = weir__advise_all(&host.snapshot, options->rule, &host.source, &list, &basis);
+        if (!error && !json && options->rule && !basis.rules)
             error = WEIR_ENORULE;
         if (error)
             fprintf(stderr, "weir advise: %s\n", weir_strerror(error));
         else if (json)
             puts(json);
         else
-            print_text(&host, list, rules);
+            print_text(&host, list, basis.rules);
         json_decref(list);
         free(json);
     }

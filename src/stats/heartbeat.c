@@ -222,7 +222,7 @@ bool weir__host_list_parse(const char *text, size_t len, struct weir__host_list 
 #define SPAN_S 10 /* seconds over which rates are averaged */
 
 /* The id is derived from the segment's secret: two hosts with one name keep different ids. */
-static void id_make(const weir_segment *segment, char id[WEIR__HOST_ID + 1])
+void weir__host_id(const weir_segment *segment, char id[WEIR__HOST_ID + 1])
 {
     uint8_t secret[WEIR_SECRET_BYTES];
     uint64_t hash = 0;
@@ -252,7 +252,7 @@ void weir__heartbeat_of_self(struct weir__heartbeat *heartbeat, const struct wei
     weir__snapshot_host_name(snapshot, name);
     weir__printable((weir_text){name, strlen(name)}, heartbeat->name, sizeof heartbeat->name);
     snprintf(heartbeat->version, sizeof heartbeat->version, "%s", weir_version());
-    id_make(snapshot->engine->segment, heartbeat->id);
+    weir__host_id(snapshot->engine->segment, heartbeat->id);
     heartbeat->rule_count = (int64_t)snapshot->rules.count;
     for (const struct weir__rule_snapshot *rule = snapshot->rules.first; rule; rule = rule->next) {
         struct weir__rates rates = weir__snapshot_rates(snapshot, rule, SPAN_S);

@@ -36,7 +36,7 @@ static uint32_t rows_for(size_t rules)
 
 uint64_t weir__history_writer_bytes(size_t rules)
 {
-    return weir__history_bytes(rows_for(rules));
+    return weir__row_file_bytes(&weir__history_format, rows_for(rules));
 }
 
 static int history_attach(struct weir__history_writer *o, const struct weir__file_spec *spec)

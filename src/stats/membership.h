@@ -1,6 +1,6 @@
 /*
- * Membership: which hosts exist, their status, and when each was last heard from. docs/statistics.md, "Hosts", has the
- * guarantees.
+ * Membership: which hosts exist, their status, and when each was last heard from. docs/reference/hosts.md
+ * has the guarantees.
  *
  *   heartbeat         one host's status, and a list of hosts, as JSON; filled in for this host from its snapshot
  *   membership_store  exchange of heartbeats with the store (lua/hosts.lua)
@@ -53,6 +53,8 @@ bool weir__heartbeat_parse(const char *text, size_t len, struct weir__heartbeat 
 /* A host without a heartbeat for this long is silent. */
 int64_t weir__heartbeat_timeout_ms(const struct weir__heartbeat *heartbeat);
 
+/* The id of the host with this segment. */
+void weir__host_id(const weir_segment *segment, char id[WEIR__HOST_ID + 1]);
 /* Fills in this host's heartbeat. */
 void weir__heartbeat_of_self(struct weir__heartbeat *heartbeat, const struct weir__snapshot *snapshot, bool has_store);
 
@@ -106,6 +108,8 @@ void weir__membership_open(struct weir__membership *membership, const char *segm
 /* Reads the file again. The snapshot must be recent. Without memory the list is empty. */
 void weir__membership_refresh(struct weir__membership *membership, const struct weir__snapshot *snapshot);
 void weir__membership_close(struct weir__membership *membership);
+/* What weir__stats_json_hosts formats. NULL: no memory. */
+json_t *weir__membership_json(const struct weir__membership *membership);
 
 /* ---- Subscribers: hosts that poll their rules from this one, with their heartbeats; thread-safe ---- */
 

@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 static bool report_error(weir_diagnose *diagnose, void *context, const char *file, int error)
 {
@@ -26,6 +27,7 @@ bool weir__open_host(struct weir__opened_host *host, const char *what, const cha
                      void *context)
 {
     *host = (struct weir__opened_host){0};
+    char keys[4200];
     bool segment = is_segment(what), unnamed = segment && !rules;
     weir_options how = {
         .segment = {.path = what, .flags = WEIR_OPEN_READONLY}, .rules_path = rules, .flags = WEIR__SKIP_MAPS};
@@ -38,14 +40,25 @@ bool weir__open_host(struct weir__opened_host *host, const char *what, const cha
             how.rules_path = host->config.rules_path;
             how.rules_text = how.rules_path ? NULL : host->config.rules_text.data;
         }
+        how.store = host->config.store.url;
+        how.default_consistency = host->config.store.consistency;
     }
-    if (unnamed) /* the engine needs a rule; this one is not shown */
+    snprintf(keys, sizeof keys, "%s.keys", what);
+    if (segment && access(keys, F_OK) == 0) { /* a host with a store has this file; the URL does not matter */
+        how.store = "redis://127.0.0.1";
+        how.default_consistency = WEIR_PER_ALGORITHM;
+    }
+    how.flags |= WEIR_NO_CONNECT;
+    how.ledger = how.store ? "" : NULL; /* in memory: without one, rules that are eventual would be strict */
+    if (unnamed)                        /* the engine needs a rule; this one is not shown */
         how.rules_text = "rules: [{ name: none, limit: 1, window: 1s }]\n";
     host->source = (struct weir__rule_source){.path = how.rules_path,
                                               .text = {how.rules_text, how.rules_text ? strlen(how.rules_text) : 0}};
     how.diagnose = diagnose;
     how.diagnose_context = context;
-    int error = weir_open(&how, &host->engine);
+    if (host->config.published && how.rules_path == host->config.rules_path)
+        host->owner = weir__file_owner(how.rules_path);
+    int error = weir__act_as_owner(&host->owner) ? weir_open(&how, &host->engine) : WEIR_EPERM;
     if (error == WEIR_ERULES || error == WEIR_ERULESPATH) /* reported already */
         return false;
     if (error)
@@ -66,6 +79,7 @@ void weir__close_host(struct weir__opened_host *host)
     weir__membership_close(&host->membership);
     weir__rule_source_free(&host->source);
     weir_close(host->engine);
+    weir__act_as_self(&host->owner);
     if (host->config.file)
         weir__config_free(&host->config);
     *host = (struct weir__opened_host){0};

@@ -2,12 +2,15 @@
 #ifndef WEIR_STATS_OPEN_HOST_H
 #define WEIR_STATS_OPEN_HOST_H
 
+#include "base/file.h"
 #include "stats/advise.h"
 #include "config/config.h"
 #include "stats/membership.h"
 
 struct weir__opened_host {
     struct weir__config config; /* of weir.yaml, if it was one */
+    struct weir__file_owner
+        owner; /* of published rules, which the agent writes: root acts as this user until the end */
     weir *engine;
     struct weir__snapshot snapshot;
     struct weir__membership membership; /* refreshed by its user */

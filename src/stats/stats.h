@@ -14,10 +14,12 @@ struct weir__top_options {
     const char *rules; /* a path; NULL: those of weir.yaml */
     bool once, json;
     int64_t interval_ms;
-    int64_t keys; /* of each rule, in JSON */
+    int64_t keys;     /* of each rule, in JSON */
+    const char *host; /* only this one, by its name or id; NULL: all that share the store */
+    bool this_host;
 };
 
-/* weir top: shows a host's statistics, live or once. Returns the exit code. */
+/* weir top: shows statistics of this host or several, live or once. Returns the exit code. */
 int weir__top_run(const struct weir__top_options *options, weir_diagnose *diagnose, void *context);
 
 /* weir advise: suggests changes to the rules from the statistics. `rule` NULL: all. Returns the exit code. */
@@ -34,6 +36,8 @@ struct weir__why_options {
     const char *subject;      /* a client, a key or its hash, a request's id, or a rule; NULL: everything */
     int64_t since_ns;         /* before now */
     bool json;
+    const char *host; /* only this one, by its name or id; NULL: all that share the store */
+    bool this_host;
     const char *rule;   /* only denials by this rule, or one of its limits; NULL: any */
     const char *ticket; /* with `rule`: the deferred request whose key `subject` is, as JSON; NULL: none */
 };
@@ -59,22 +63,20 @@ void weir__rule_source_free(struct weir__rule_source *source);
 
 #define WEIR__STATS_KEYS_MAX 256
 
-int weir__stats_json_current(const struct weir__snapshot *snapshot, char **json);
+/* With query->n hot keys of each rule and list; 0: without. */
+int weir__stats_json_current(const struct weir__snapshot *snapshot, const struct weir__host_query *query, char **json);
 /* Without a rule: the sum over all enforced rules, with shadow rules' denials as shadow_denied. */
 int weir__stats_json_history(const struct weir__snapshot *snapshot, const struct weir__host_query *query, char **json);
 /* Of an enforced rule. */
 int weir__stats_json_hot_keys(const struct weir__snapshot *snapshot, const struct weir__host_query *query, char **json);
-/* What was denied to query->key, as weir why takes it, in the last query->seconds; of neither: everything. Errors are
- * also those of the file: WEIR_ENOENT … */
+/* What was denied to query->key, as weir why takes it, by query->rule, in the last query->seconds; of none: everything.
+ * query->n 0: all entries. Errors are also those of the file: WEIR_ENOENT … */
 int weir__stats_json_denied(const struct weir__snapshot *snapshot, const struct weir__host_query *query, char **json);
+/* The hashes by which a store knows a key, and a client: for query->about. The first is that of the key. */
+#define WEIR__SUBJECT_DIGEST 66
+void weir__subject_digest(const char *about, char digest[WEIR__SUBJECT_DIGEST]);
 /* The hosts: "fleet" has totals, "hosts" each of them, this one first. */
 int weir__stats_json_hosts(const struct weir__membership *membership, char **json);
-/*
- * weir__stats_json_current and weir__stats_json_hosts in one, and each rule with its hottest `keys` as "hot":
- * {"admitted": [], "denied": [], "near": []}.
- */
-int weir__stats_json_all(const struct weir__snapshot *snapshot, const struct weir__membership *membership, int64_t keys,
-                         char **json);
 /* `rule` NULL: all. `source`: where the rules' texts are from, for the changed rules. */
 int weir__stats_json_advice(const struct weir__snapshot *snapshot, const char *rule, struct weir__rule_source *source,
                             char **json);

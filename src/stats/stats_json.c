@@ -68,9 +68,9 @@ static json_t *appended(json_t *list, json_t *element)
 static const char *const list_names[WEIR__KEY_LISTS] = {"denied", "admitted", "near"};
 
 static json_t *key_json(const weir_segment *segment, const struct weir__hot_key *key, enum weir__key_list list,
-                        bool hide)
+                        const struct weir__host_query *query)
 {
-    bool hidden = hide || key->len == 0, cut = !hidden && key->shown < key->len;
+    bool hidden = query->hide || key->len == 0, cut = !hidden && key->shown < key->len;
     json_t *name =
         hidden ? json_sprintf("~%016" PRIx64, weir__pseudonym(segment, key->hash)) : text_json(key->text, key->shown);
     if (list == WEIR__KEYS_NEAR)
@@ -92,26 +92,30 @@ static json_t *uses_json(const struct weir__snapshot *snapshot, const struct wei
 
 /* The keys of one list. */
 static json_t *keys_json(const struct weir__snapshot *snapshot, const struct weir__hot_rule *rule_slot,
-                         enum weir__key_list list, int64_t n, bool hide)
+                         enum weir__key_list list, const struct weir__host_query *query)
 {
+    int64_t n = query->n;
     size_t max = n < 1 ? 1 : n > WEIR__STATS_KEYS_MAX ? WEIR__STATS_KEYS_MAX : (size_t)n;
     struct weir__hot_key *keys = calloc(max, sizeof *keys);
     json_t *found = keys ? json_array() : NULL;
     size_t count = rule_slot && keys ? weir__snapshot_keys(snapshot, rule_slot, list, keys, max) : 0;
     for (size_t i = 0; i < count; i++)
-        found = appended(found, key_json(snapshot->engine->segment, &keys[i], list, hide));
+        found = appended(found, key_json(snapshot->engine->segment, &keys[i], list, query));
     free(keys);
     return found;
 }
 
-/* The hottest `keys` of each list; null if they are not sampled. */
-static json_t *hot_json(const struct weir__snapshot *snapshot, const struct weir__hot_rule *rule_slot, int64_t keys)
+/* The hottest keys of each list; null if they are not sampled. */
+static json_t *hot_json(const struct weir__snapshot *snapshot, const struct weir__hot_rule *rule_slot,
+                        const struct weir__host_query *query)
 {
+    struct weir__hot_key near[WEIR__HOT_NEAR];
     if (!rule_slot)
         return json_null();
-    return json_pack("{s:o,s:o,s:o,s:o}", "admitted", keys_json(snapshot, rule_slot, WEIR__KEYS_ADMITTED, keys, false),
-                     "denied", keys_json(snapshot, rule_slot, WEIR__KEYS_DENIED, keys, false), "near",
-                     keys_json(snapshot, rule_slot, WEIR__KEYS_NEAR, keys, false), "uses",
+    size_t near_keys = weir__snapshot_keys(snapshot, rule_slot, WEIR__KEYS_NEAR, near, WEIR__HOT_NEAR);
+    return json_pack("{s:o,s:o,s:o,s:o,s:o}", "admitted", keys_json(snapshot, rule_slot, WEIR__KEYS_ADMITTED, query),
+                     "denied", keys_json(snapshot, rule_slot, WEIR__KEYS_DENIED, query), "near",
+                     keys_json(snapshot, rule_slot, WEIR__KEYS_NEAR, query), "near_keys", number(near_keys), "uses",
                      uses_json(snapshot, rule_slot));
 }
 
@@ -132,9 +136,9 @@ static json_t *spans_json(const struct weir__rates rates[3])
                      weir__rates_json(&rates[2]));
 }
 
-/* One rule. `keys`: of each list; 0: without. Adds the rates of an enforced rule to `all`. NULL: no memory. */
-static json_t *rule_json(const struct weir__snapshot *snapshot, const struct weir__rule_snapshot *rule, int64_t keys,
-                         struct weir__rates all[3])
+/* One rule. Adds the rates of an enforced rule to `all`. NULL: no memory. */
+static json_t *rule_json(const struct weir__snapshot *snapshot, const struct weir__rule_snapshot *rule,
+                         const struct weir__host_query *query, struct weir__rates all[3])
 {
     const weir_rule_stats *s = &rule->stats;
     struct weir__rates rates[3];
@@ -153,7 +157,7 @@ static json_t *rule_json(const struct weir__snapshot *snapshot, const struct wei
                      "listed", number(s->listed), "missing_key", number(s->missing_key), "failures",
                      number(s->failures), "rolled_back", number(s->rolled_back), "shed", number(s->shed), "warnings",
                      number(s->warnings), "rates", spans_json(rates), "hot",
-                     keys ? hot_json(snapshot, weir__snapshot_hot_keys(snapshot, rule->id), keys) : NULL);
+                     query->n ? hot_json(snapshot, weir__snapshot_hot_keys(snapshot, rule->id), query) : NULL);
 }
 
 static json_t *segment_json(const struct weir__snapshot *snapshot)
@@ -200,6 +204,21 @@ static double time_below(const weir_times *times, uint64_t per_mille)
     return all ? (double)times->below_ns[WEIR_TIMES - 2] / 1e9 : 0;
 }
 
+/* Quantiles and histogram of the sampled check times: counts[i] took less than below_s[i]; the last one longer. */
+static json_t *times_json(const struct weir__snapshot *snapshot)
+{
+    weir_times times = {0};
+    json_t *below = json_array(), *counts = json_array();
+    (void)!weir_times_read(snapshot->engine, &times);
+    for (int i = 0; i < WEIR_TIMES; i++) {
+        counts = appended(counts, number(times.count[i]));
+        if (i < WEIR_TIMES - 1)
+            below = appended(below, json_real((double)times.below_ns[i] / 1e9));
+    }
+    return json_pack("{s:f,s:f,s:o,s:o}", "p50", time_below(&times, 500), "p99", time_below(&times, 990), "below_s",
+                     below, "counts", counts);
+}
+
 static json_t *host_json(const struct weir__snapshot *snapshot)
 {
     char name[WEIR__HOST_NAME];
@@ -233,29 +252,33 @@ static json_t *load_json(const struct weir__snapshot *snapshot)
                      percent(view.throttle), "in_flight", number(sums.in_flight), "signals", signals, "shed", shed);
 }
 
-/* `keys`: of each rule and list; 0: without. NULL: no memory. */
-static json_t *stats_json(const struct weir__snapshot *snapshot, int64_t keys)
+/* The seconds that the weights of hot keys cover; 0: unknown. */
+static uint64_t hot_seconds(const struct weir__snapshot *snapshot)
+{
+    return snapshot->hot.rule_slots ? weir__load64(&snapshot->hot.header->seconds) : 0;
+}
+
+/* NULL: no memory. */
+static json_t *stats_json(const struct weir__snapshot *snapshot, const struct weir__host_query *query)
 {
     struct weir__rates all[3] = {0}; /* under the enforced rules */
     weir_engine_stats engine = {0};
-    weir_times times = {0};
     json_t *rules = json_array();
     for (const struct weir__rule_snapshot *rule = snapshot->rules.first; rule; rule = rule->next)
-        rules = appended(rules, rule_json(snapshot, rule, keys, all));
+        rules = appended(rules, rule_json(snapshot, rule, query, all));
     (void)!weir_engine_stats_read(snapshot->engine, &engine);
-    (void)!weir_times_read(snapshot->engine, &times);
-    return json_pack("{s:f,s:s,s:o,s:o,s:o,s:o,s:{s:f,s:f},s:{s:o,s:o,s:o,s:o},s:b,s:b,s:o,s:o}", "at",
+    return json_pack("{s:f,s:s,s:o,s:o,s:o,s:o,s:o,s:{s:o,s:o,s:o,s:o},s:b,s:b,s:o,s:o,s:o}", "at",
                      rounded_ms(snapshot->now.wall_ns), "version", weir_version(), "host", host_json(snapshot),
                      "segment", segment_json(snapshot), "store", store_json(snapshot), "rates", spans_json(all),
-                     "check_seconds", "p50", time_below(&times, 500), "p99", time_below(&times, 990), "reloads", "ok",
-                     number(engine.reloads), "failed", number(engine.reload_failures), "polls", number(engine.polls),
-                     "rules", number(engine.rules), "history", snapshot->history.rows != 0, "hot",
-                     snapshot->hot.rule_slots != 0, "rules", rules, "load", load_json(snapshot));
+                     "check_seconds", times_json(snapshot), "reloads", "ok", number(engine.reloads), "failed",
+                     number(engine.reload_failures), "polls", number(engine.polls), "rules", number(engine.rules),
+                     "history", snapshot->history.rows != 0, "hot", snapshot->hot.rule_slots != 0, "hot_seconds",
+                     number(hot_seconds(snapshot)), "rules", rules, "load", load_json(snapshot));
 }
 
-int weir__stats_json_current(const struct weir__snapshot *snapshot, char **json)
+int weir__stats_json_current(const struct weir__snapshot *snapshot, const struct weir__host_query *query, char **json)
 {
-    return finish(stats_json(snapshot, 0), true, json);
+    return finish(stats_json(snapshot, query), true, json);
 }
 
 /* ---- The last hour ---- */
@@ -334,14 +357,13 @@ int weir__stats_json_hot_keys(const struct weir__snapshot *snapshot, const struc
     if (!rule)
         return WEIR_ENORULE;
     const struct weir__hot_rule *rule_slot = weir__snapshot_hot_keys(snapshot, rule->id);
-    uint64_t seconds = snapshot->hot.rule_slots ? weir__load64(&snapshot->hot.header->seconds) : 0;
     uint64_t total =
         rule_slot ? weir__load64(&rule_slot->sketch[query->denied ? WEIR__HOT_DENIED : WEIR__HOT_ADMITTED].total) : 0;
     enum weir__key_list list = query->near ? WEIR__KEYS_NEAR : query->denied ? WEIR__KEYS_DENIED : WEIR__KEYS_ADMITTED;
     json_t *root =
         json_pack("{s:s,s:b,s:b,s:s,s:o,s:o,s:o,s:o}", "rule", query->rule, "shadow", false, "known", rule_slot != NULL,
-                  "by", list_names[list], "seconds", number(seconds), "total", number(total), "keys",
-                  keys_json(snapshot, rule_slot, list, query->n, query->hide), "uses", uses_json(snapshot, rule_slot));
+                  "by", list_names[list], "seconds", number(hot_seconds(snapshot)), "total", number(total), "keys",
+                  keys_json(snapshot, rule_slot, list, query), "uses", uses_json(snapshot, rule_slot));
     return finish(root, true, json);
 }
 
@@ -362,7 +384,7 @@ static json_t *member_json(const struct weir__host_status *host)
                      (json_int_t)heartbeat->rule_count, "rules_differ", host->differs);
 }
 
-static json_t *membership_json(const struct weir__membership *membership)
+json_t *weir__membership_json(const struct weir__membership *membership)
 {
     json_t *hosts = json_array();
     for (size_t i = 0; i < membership->count; i++)
@@ -377,16 +399,7 @@ static json_t *membership_json(const struct weir__membership *membership)
 
 int weir__stats_json_hosts(const struct weir__membership *membership, char **json)
 {
-    return finish(membership_json(membership), true, json);
-}
-
-int weir__stats_json_all(const struct weir__snapshot *snapshot, const struct weir__membership *membership, int64_t keys,
-                         char **json)
-{
-    json_t *root = stats_json(snapshot, keys), *hosts = membership_json(membership);
-    bool good = root && hosts && json_object_update(root, hosts) == 0;
-    json_decref(hosts);
-    return finish(root, good, json);
+    return finish(weir__membership_json(membership), true, json);
 }
 
 /* ---- Advice ---- */
@@ -406,21 +419,40 @@ static json_t *advice_json(struct weir__rule_source *source, const weir_rule_inf
     return one;
 }
 
+static void add_basis(const struct weir__evidence *evidence, const char *rule, struct weir__advice_basis *basis)
+{
+    uint64_t requests = 0, denied = 0;
+    for (size_t i = 0; i < evidence->second_count; i++) {
+        const struct weir__history_second *second = &evidence->second[i];
+        requests += second->allowed + second->delayed + second->denied;
+        denied += second->denied;
+    }
+    basis->rules++;
+    basis->seconds = evidence->second_count > basis->seconds ? evidence->second_count : basis->seconds;
+    basis->hours = evidence->hour_count > basis->hours ? evidence->hour_count : basis->hours;
+    if (requests > basis->requests) {
+        basis->busiest = rule;
+        basis->requests = requests;
+        basis->denied = denied;
+    }
+}
+
 int weir__advise_all(const struct weir__snapshot *snapshot, const char *name, struct weir__rule_source *source,
-                     json_t **list, size_t *rules)
+                     json_t **list, struct weir__advice_basis *basis)
 {
     struct weir__advice advice[WEIR__ADVICE_MAX];
     int error = name ? WEIR_ENORULE : 0;
     *list = json_array();
-    *rules = 0;
+    *basis = (struct weir__advice_basis){.keys = snapshot->hot.rule_slots != 0};
     for (const struct weir__rule_snapshot *rule = snapshot->rules.first; rule && error != WEIR_ENOMEM;
          rule = rule->next) {
         if (name && strcmp(name, rule->info.name) != 0)
             continue;
-        *rules += !rule->info.shadow;
         struct weir__evidence *evidence = weir__evidence_gather(snapshot, rule);
         size_t count = evidence ? weir__advise(evidence, advice) : 0;
         error = evidence ? 0 : WEIR_ENOMEM;
+        if (evidence && !rule->info.shadow)
+            add_basis(evidence, rule->info.name, basis);
         for (size_t i = 0; i < count; i++)
             if (json_array_append_new(*list, advice_json(source, &rule->info, &advice[i])) != 0)
                 error = WEIR_ENOMEM;
@@ -433,9 +465,14 @@ int weir__stats_json_advice(const struct weir__snapshot *snapshot, const char *r
                             char **json)
 {
     json_t *list;
-    size_t rules;
-    int error = weir__advise_all(snapshot, rule, source, &list, &rules);
-    json_t *root = json_pack("{s:o}", "advice", list);
+    struct weir__advice_basis basis;
+    int error = weir__advise_all(snapshot, rule, source, &list, &basis);
+    json_t *root =
+        json_pack("{s:o,s:{s:o,s:o,s:o,s:o,s:o,s:o,s:b},s:{s:i,s:i,s:i,s:i}}", "advice", list, "basis", "rules",
+                  number(basis.rules), "seconds", number(basis.seconds), "hours", number(basis.hours), "busiest",
+                  basis.busiest ? string_json(basis.busiest) : json_null(), "requests", number(basis.requests),
+                  "denied", number(basis.denied), "keys", basis.keys, "needs", "seconds", WEIR__ADVICE_SECONDS,
+                  "requests", WEIR__ADVICE_REQUESTS, "denied", WEIR__ADVICE_DENIED, "hours", WEIR__ADVICE_HOURS);
     if (!error)
         return finish(root, true, json);
     json_decref(root);

@@ -3,8 +3,8 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/signals.h"
+#include "stats/host_queries.h"
 #include "stats/open_host.h"
-#include "stats/stats.h"
 
 #include <poll.h>
 #include <signal.h>
@@ -137,38 +137,110 @@ static bool take_signals(int signals)
     return true;
 }
 
-static void refresh(struct weir__opened_host *host, struct weir__top *top)
+/* What is shown: this host, and those that share its store. */
+struct source {
+    struct weir__opened_host *host;
+    struct weir__host_queries *queries; /* NULL: no store */
+    struct weir__host_query query;
+    struct weir__gather *gather; /* NULL: no query is open */
+    char *own;                   /* this host's reply */
+    int own_error;
+    json_t *stats; /* the last result */
+};
+
+/* Reads this host, and sends a query to the others. False: no memory. */
+static bool begin_query(struct source *source)
 {
-    if (!top->paused) {
-        if (host->snapshot.now.mono_ns)
-            weir__snapshot_save_totals(&host->snapshot);
-        (void)weir_reload(host->engine);
-        weir__snapshot_refresh(&host->snapshot);
-        weir__membership_refresh(&host->membership, &host->snapshot);
-    }
-    draw(top);
+    struct weir__opened_host *host = source->host;
+    (void)weir_reload(host->engine);
+    weir__snapshot_refresh(&host->snapshot);
+    weir__membership_refresh(&host->membership, &host->snapshot);
+    source->gather = weir__gather_begin(&host->membership, WEIR__QUERY_STATS, &source->query);
+    if (!source->gather)
+        return false;
+    weir__gather_send(source->gather, source->queries);
+    source->own_error = weir__stats_json_current(&host->snapshot, &source->query, &source->own);
+    return true;
 }
 
-static int live(struct weir__opened_host *host, int64_t interval_ms)
+/* 0: there is a new result; else the last one stays. */
+static int end_query(struct source *source)
 {
-    struct weir__top top = {.snapshot = &host->snapshot, .membership = &host->membership, .sort = WEIR__BY_DENIED};
+    json_t *stats = NULL;
+    int error = weir__gather_finish(source->gather, source->own, source->own_error, &stats);
+    source->gather = NULL;
+    source->own = NULL;
+    if (error)
+        return error;
+    json_decref(source->stats);
+    source->stats = stats;
+    return 0;
+}
+
+static int read_once(struct source *source)
+{
+    if (!begin_query(source))
+        return WEIR_ENOMEM;
+    while (!weir__gather_step(source->gather))
+        nanosleep(&(struct timespec){.tv_nsec = WEIR__GATHER_POLL_MS * 1000000}, NULL);
+    return end_query(source);
+}
+
+static int report_error(const struct source *source, int error)
+{
+    const char *host = source->query.host;
+    if (error == WEIR__HOST_UNKNOWN)
+        fprintf(stderr, "weir top: no host is called '%s'; weir top --once --this-host lists them\n", host);
+    else if (error == WEIR__HOST_NO_REPLY)
+        fprintf(stderr, "weir top: no reply from %s: it is silent, or the store is unavailable\n", host);
+    else
+        fprintf(stderr, "weir top: %s\n", weir_strerror(error));
+    return 1;
+}
+
+/* Begins a query when it is due, and shows its result when it is complete. Returns when to call it again. */
+static int64_t refresh(struct source *source, struct weir__top *top, int64_t interval_ms, int64_t *due)
+{
+    int64_t now = weir__monotonic_ms();
+    if (!source->gather && now >= *due) {
+        *due = now + interval_ms;
+        if (top->paused) {
+            draw(top);
+        } else {
+            weir__snapshot_save_totals(&source->host->snapshot);
+            (void)begin_query(source);
+        }
+    }
+    if (source->gather && !weir__gather_step(source->gather))
+        return now + WEIR__GATHER_POLL_MS;
+    if (source->gather) {
+        top->stale = end_query(source) != 0;
+        top->stats = source->stats;
+        draw(top);
+    }
+    return *due;
+}
+
+static int live(struct source *source, int64_t interval_ms)
+{
+    struct weir__top top = {.membership = &source->host->membership, .sort = WEIR__BY_DENIED};
     enum { KEYS, SIGNALS, INPUTS };
     /* Signals are read like keys, so that none is lost between two waits. */
     const int taken[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGTSTP, SIGWINCH};
     struct pollfd input[INPUTS] = {{.fd = STDIN_FILENO, .events = POLLIN},
                                    {.fd = weir__signals_take(taken, sizeof taken / sizeof *taken), .events = POLLIN}};
     bool going = true;
+    int error = read_once(source);
+    if (error)
+        return report_error(source, error);
     if (tcgetattr(STDIN_FILENO, &before) != 0 || input[SIGNALS].fd < 0 || !enter())
         return 1;
-    int64_t due = 0;
+    int64_t due = weir__monotonic_ms() + interval_ms;
+    top.stats = source->stats;
+    draw(&top);
     while (going) {
-        int64_t left = due - weir__monotonic_ms();
-        if (left <= 0) {
-            refresh(host, &top);
-            due = weir__monotonic_ms() + interval_ms;
-            continue;
-        }
-        if (poll(input, INPUTS, (int)left) <= 0)
+        int64_t left = refresh(source, &top, interval_ms, &due) - weir__monotonic_ms();
+        if (poll(input, INPUTS, left > 0 ? (int)left : 0) <= 0)
             continue;
         going = take_signals(input[SIGNALS].fd);
         if (input[KEYS].revents)
@@ -177,32 +249,34 @@ static int live(struct weir__opened_host *host, int64_t interval_ms)
     }
     leave();
     close(input[SIGNALS].fd);
+    if (source->gather)
+        (void)end_query(source);
     return 0;
 }
 
 /* Takes two snapshots to compute rates, unless a history has them. */
-static int once(struct weir__opened_host *host, const struct weir__top_options *options)
+static int once(struct source *source, const struct weir__top_options *options)
 {
+    struct weir__opened_host *host = source->host;
     if (!host->snapshot.history.rows) {
         struct timespec wait = {options->interval_ms / 1000, options->interval_ms % 1000 * 1000000};
         weir__snapshot_save_totals(&host->snapshot);
         nanosleep(&wait, NULL);
-        weir__snapshot_refresh(&host->snapshot);
     }
-    weir__membership_refresh(&host->membership, &host->snapshot);
+    int error = read_once(source);
+    if (error)
+        return report_error(source, error);
     if (options->json) {
-        char *json = NULL;
-        int error = weir__stats_json_all(&host->snapshot, &host->membership, options->keys, &json);
-        if (error)
-            fprintf(stderr, "weir top: %s\n", weir_strerror(error));
-        else
-            puts(json);
-        free(json);
-        return error ? 1 : fflush(stdout) != 0;
+        json_t *hosts = weir__membership_json(&host->membership);
+        json_object_update(source->stats, hosts);
+        json_decref(hosts);
+        (void)json_dumpf(source->stats, stdout, JSON_COMPACT | JSON_REAL_PRECISION(12));
+        putchar('\n');
+        return fflush(stdout) != 0;
     }
     const char *columns = getenv("COLUMNS");
     long width = columns ? strtol(columns, NULL, 10) : 0;
-    struct weir__top top = {.snapshot = &host->snapshot,
+    struct weir__top top = {.stats = source->stats,
                             .membership = &host->membership,
                             .sort = WEIR__BY_DENIED,
                             .to = stdout,
@@ -220,8 +294,16 @@ int weir__top_run(const struct weir__top_options *options, weir_diagnose *diagno
         fputs("weir top: this is no terminal; use --once or --once --json\n", stderr);
         return 2;
     }
-    if (weir__open_host(&host, options->what, options->rules, diagnose, context))
-        code = options->once ? once(&host, options) : live(&host, options->interval_ms);
+    if (weir__open_host(&host, options->what, options->rules, diagnose, context)) {
+        struct source source = {.host = &host,
+                                .queries = options->this_host ? NULL : weir__host_queries_new(&host.config),
+                                .query = {.n = options->json ? options->keys : WEIR__TOP_KEYS,
+                                          .host = options->host,
+                                          .this_host = options->this_host}};
+        code = options->once ? once(&source, options) : live(&source, options->interval_ms);
+        json_decref(source.stats);
+        weir__host_queries_free(source.queries);
+    }
     weir__close_host(&host);
     return code;
 }

@@ -1,5 +1,6 @@
 /*
- * weir top: a live view of a host in the terminal. top_view.c draws to any stream of a given width and height, also for
+ * weir top: a live view of this host, or of all that share its store, in the terminal. top_view.c draws to any stream
+ * of a given width and height, also for
  * --once; top.c has keys, signals and the loop.
  */
 #ifndef WEIR_STATS_TOP_H
@@ -21,8 +22,11 @@ enum weir__top_sort {
 };
 enum weir__top_page { WEIR__TOP_RULES, WEIR__TOP_HOSTS };
 
+#define WEIR__TOP_KEYS 20 /* of a rule and list, that are shown */
+
 struct weir__top {
-    struct weir__snapshot *snapshot;
+    const json_t *stats;                       /* the statistics (weir__gather_finish), with WEIR__TOP_KEYS hot keys */
+    bool stale;                                /* the last query had no result */
     const struct weir__membership *membership; /* refreshed */
     enum weir__top_page page;
     enum weir__top_sort sort;
@@ -44,7 +48,7 @@ struct weir__top {
     bool sheds; /* shows the SHED column: requests were shed, or there is a load level */
 };
 
-/* Draws the snapshot. Untrusted text is escaped to printable characters. */
+/* Draws the statistics. Untrusted text is escaped to printable characters. */
 void weir__top_draw(struct weir__top *top);
 
 #endif

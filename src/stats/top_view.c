@@ -1,20 +1,19 @@
 /* weir top: draws head, rules, keys and hosts. See top.h. */
 #include "stats/top.h"
+#include "stats/host_queries.h"
 
 #include <inttypes.h>
+#include <math.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <weir/load.h>
-#include <stdarg.h>
 
-#define SAMPLED_SLOTS 16384
-#define KEYS_SHOWN    20
-#define KEYS_ONCE     5
-#define HEAD_LINES    8
-#define COLUMNS_MORE  58 /* width of the other columns */
-#define NAME_MIN      10
-#define RULES_DIGITS  7
+#define KEYS_ONCE    5
+#define HEAD_LINES   9
+#define COLUMNS_MORE 58 /* width of the other columns */
+#define NAME_MIN     10
+#define RULES_DIGITS 7
 
 /* ---- Lines ---- */
 
@@ -85,34 +84,62 @@ static int compare(double left, double right, const char *left_name, const char 
     return strcmp(left_name, right_name);
 }
 
+/* ---- Values of the statistics, which have their form: members of a kind exist, or are null ---- */
+
+static double number_in(const json_t *object, const char *name)
+{
+    return json_number_value(json_object_get(object, name));
+}
+
+static bool is_set(const json_t *object, const char *name)
+{
+    return json_is_true(json_object_get(object, name));
+}
+
+static const char *text_in(const json_t *object, const char *name)
+{
+    const char *text = json_string_value(json_object_get(object, name));
+    return text ? text : "";
+}
+
+static struct weir__rates rates_in(const json_t *object)
+{
+    struct weir__rates rates = {.known = json_is_object(object)};
+    for (int i = 0; i < 4; i++)
+        rates.of[i] = number_in(object, weir__rate_names[i]);
+    return rates;
+}
+
 struct weir__top_row {
-    const struct weir__rule_snapshot *rule;
+    const char *name;
+    bool shadow;
     struct weir__rates rates; /* totals if they are not known */
-    uint64_t keys, near;
-    bool sampled; /* its hot keys are sampled */
+    const json_t *hot;        /* NULL: its hot keys are not sampled */
 };
 
 /* ---- The rules ---- */
 
 static void gather(struct weir__top *top)
 {
-    uint64_t unused[WEIR__HOT_USES];
-    struct weir__hot_key near[WEIR__HOT_NEAR];
-    const struct weir__snapshot *snapshot = top->snapshot;
+    const json_t *rules = json_object_get(top->stats, "rules"), *rule;
+    size_t i;
     top->rules = 0;
-    top->rows = calloc(snapshot->rules.count + 1, sizeof *top->rows);
-    for (const struct weir__rule_snapshot *rule = snapshot->rules.first; rule && top->rows; rule = rule->next) {
+    top->rows = calloc(json_array_size(rules) + 1, sizeof *top->rows);
+    json_array_foreach(rules, i, rule)
+    {
+        const json_t *hot = json_object_get(rule, "hot"), *totals = json_object_get(rule, "totals");
+        if (!top->rows)
+            return;
         struct weir__top_row *row = &top->rows[top->rules++];
-        const struct weir__hot_rule *rule_slot = weir__snapshot_hot_keys(snapshot, rule->id);
-        *row = (struct weir__top_row){.rule = rule, .rates = weir__snapshot_rates(snapshot, rule, 10)};
-        if (!row->rates.known)
-            row->rates = weir__snapshot_totals(rule);
-        top->sheds |= rule->stats.shed > 0;
-        if (!rule_slot)
-            continue;
-        row->sampled = true;
-        row->keys = weir__snapshot_uses(snapshot, rule_slot, unused);
-        row->near = weir__snapshot_keys(snapshot, rule_slot, WEIR__KEYS_NEAR, near, WEIR__HOT_NEAR);
+        *row = (struct weir__top_row){.name = text_in(rule, "name"),
+                                      .shadow = is_set(rule, "shadow"),
+                                      .rates = rates_in(json_object_get(json_object_get(rule, "rates"), "10s")),
+                                      .hot = json_is_object(hot) ? hot : NULL};
+        if (!row->rates.known) {
+            row->rates = rates_in(totals);
+            row->rates.known = false;
+        }
+        top->sheds |= number_in(totals, "shed") > 0;
     }
 }
 
@@ -120,23 +147,21 @@ static int rules_order(const void *a, const void *b, void *context)
 {
     const struct weir__top_row *left = a, *right = b;
     enum weir__top_sort sort = *(const enum weir__top_sort *)context;
-    int names = compare(rate_value(&left->rates, sort), rate_value(&right->rates, sort), left->rule->info.name,
-                        right->rule->info.name);
-    return names ? names : left->rule->info.shadow - right->rule->info.shadow;
+    int names = compare(rate_value(&left->rates, sort), rate_value(&right->rates, sort), left->name, right->name);
+    return names ? names : left->shadow - right->shadow;
 }
 
 /* Keeps the selected rule selected when the order changes. */
 static void keep_chosen(struct weir__top *top)
 {
     for (size_t i = 0; i < top->rules && *top->chosen_name; i++)
-        if (top->rows[i].rule->info.shadow == top->chosen_shadow &&
-            strcmp(top->rows[i].rule->info.name, top->chosen_name) == 0)
+        if (top->rows[i].shadow == top->chosen_shadow && strcmp(top->rows[i].name, top->chosen_name) == 0)
             top->chosen = i;
     if (top->chosen >= top->rules)
         top->chosen = top->rules ? top->rules - 1 : 0;
     if (top->rules) {
-        snprintf(top->chosen_name, sizeof top->chosen_name, "%s", top->rows[top->chosen].rule->info.name);
-        top->chosen_shadow = top->rows[top->chosen].rule->info.shadow;
+        snprintf(top->chosen_name, sizeof top->chosen_name, "%s", top->rows[top->chosen].name);
+        top->chosen_shadow = top->rows[top->chosen].shadow;
     }
 }
 
@@ -151,19 +176,17 @@ static void draw_rule(struct weir__top *top, const struct weir__top_row *row, bo
 {
     char name[64], shown[WEIR_NAME_MAX + 16], shed[24] = "", a[16], b[16], c[16], d[16], e[16];
     int wide = name_width(top);
-    snprintf(shown, sizeof shown, "%s%s", row->rule->info.name, row->rule->info.shadow ? " (shadow)" : "");
+    snprintf(shown, sizeof shown, "%s%s", row->name, row->shadow ? " (shadow)" : "");
     weir__printable((weir_text){shown, strlen(shown)}, name,
                     (size_t)wide + 1 < sizeof name ? (size_t)wide + 1 : sizeof name);
-    const char *style = chosen                                          ? "7"
-                        : row->rule->info.shadow                        ? "2"
-                        : rate_value(&row->rates, WEIR__BY_SHARE) > 0.1 ? "33"
-                                                                        : "";
+    const char *style = chosen ? "7" : row->shadow ? "2" : rate_value(&row->rates, WEIR__BY_SHARE) > 0.1 ? "33" : "";
     if (top->sheds)
         snprintf(shed, sizeof shed, " %7s", short_number(row->rates.shed, a));
     draw_line(top, style, "%-*s %7s %7s%s %7s %6.1f%% %7s %6s", wide, name, short_number(row->rates.allowed, a),
               short_number(row->rates.denied, b), shed, short_number(row->rates.delayed, c),
-              100 * rate_value(&row->rates, WEIR__BY_SHARE), row->sampled ? short_number((double)row->keys, d) : "-",
-              row->sampled ? short_number((double)row->near, e) : "-");
+              100 * rate_value(&row->rates, WEIR__BY_SHARE),
+              row->hot ? short_number(number_in(json_object_get(row->hot, "uses"), "keys"), d) : "-",
+              row->hot ? short_number(number_in(row->hot, "near_keys"), e) : "-");
 }
 
 static void draw_rules(struct weir__top *top)
@@ -193,50 +216,47 @@ static int key_width(const struct weir__top *top)
     return wide < 20 ? 20 : wide > 100 ? 100 : wide;
 }
 
-static void draw_key(struct weir__top *top, const weir_segment *segment, const struct weir__hot_key *key,
-                     uint64_t seconds)
+static void draw_key(struct weir__top *top, const json_t *key, double seconds)
 {
     char text[WEIR__HOT_TEXT_MAX + 8], shown[128], a[16], b[16];
-    double per = seconds ? (double)seconds : 1; /* totals if the time that they cover is unknown */
+    double per = seconds > 0 ? seconds : 1; /* totals if the time that they cover is unknown */
     int wide = key_width(top);
-    if (key->len)
-        snprintf(text, sizeof text, "%.*s%s", (int)key->shown, key->text, key->shown < key->len ? "..." : "");
-    else
-        snprintf(text, sizeof text, "~%016" PRIx64, weir__pseudonym(segment, key->hash));
+    snprintf(text, sizeof text, "%.*s%s", WEIR__HOT_TEXT_MAX, text_in(key, "key"), is_set(key, "cut") ? "..." : "");
     weir__printable((weir_text){text, strlen(text)}, shown, (size_t)wide + 1);
     if (top->list == WEIR__KEYS_NEAR)
-        draw_line(top, "", "  %-*s %8.1f%%", wide, shown, (double)key->weight / 10);
+        draw_line(top, "", "  %-*s %8.1f%%", wide, shown, 100 * number_in(key, "used"));
     else
-        draw_line(top, "", "  %-*s %9s %9s", wide, shown, short_number((double)key->weight / per, a),
-                  short_number((double)key->error / per, b));
+        draw_line(top, "", "  %-*s %9s %9s", wide, shown, short_number(number_in(key, "count") / per, a),
+                  short_number(number_in(key, "error") / per, b));
 }
 
 static void draw_keys(struct weir__top *top, const struct weir__top_row *row, size_t max)
 {
     static const char *const titles[] = {"most denied", "most admitted", "near their limit"};
-    struct weir__hot_key keys[KEYS_SHOWN];
-    char name[64];
-    const struct weir__snapshot *snapshot = top->snapshot;
-    const struct weir__hot_rule *rule_slot = weir__snapshot_hot_keys(snapshot, row->rule->id);
+    static const char *const lists[] = {"denied", "admitted", "near"};
+    char name[64], title[128];
     int wide = key_width(top);
-    uint64_t seconds = snapshot->hot.rule_slots ? weir__load64(&snapshot->hot.header->seconds) : 0;
-    char title[128];
-    snprintf(title, sizeof title, "KEYS of %s, %s", weir__printable(weir__text_of(row->rule->info.name), name, 32),
+    double seconds = number_in(top->stats, "hot_seconds");
+    const json_t *keys = json_object_get(row->hot, lists[top->list]), *key;
+    size_t i;
+    snprintf(title, sizeof title, "KEYS of %s, %s", weir__printable(weir__text_of(row->name), name, 32),
              titles[top->list]);
     draw_line(top, "1", "%-*s %s", wide + 2, title,
               top->list == WEIR__KEYS_NEAR ? "     USED"
-              : seconds                    ? "   COST/s        +-"
+              : seconds > 0                ? "   COST/s        +-"
                                            : "     COST        +-");
-    if (!rule_slot) {
+    if (!row->hot) {
         draw_line(top, "2", "  %s",
-                  snapshot->hot.rule_slots ? "there is no room for this rule: make hot_keys larger"
-                                           : "they are not noted; hot_keys in weir.yaml");
+                  is_set(top->stats, "hot") ? "there is no room for this rule: make hot_keys larger"
+                                            : "they are not noted; hot_keys in weir.yaml");
         return;
     }
-    size_t count = weir__snapshot_keys(snapshot, rule_slot, top->list, keys, max < KEYS_SHOWN ? max : KEYS_SHOWN);
-    for (size_t i = 0; i < count; i++)
-        draw_key(top, snapshot->engine->segment, &keys[i], seconds);
-    if (!count)
+    json_array_foreach(keys, i, key)
+    {
+        if (i < max && i < WEIR__TOP_KEYS)
+            draw_key(top, key, seconds);
+    }
+    if (!json_array_size(keys))
         draw_line(top, "2", "  none");
 }
 
@@ -351,90 +371,110 @@ static void draw_membership(struct weir__top *top)
 
 static void draw_store(struct weir__top *top)
 {
-    static const char *const states[] = {"not seen yet", "up", "DOWN"};
-    const struct weir__snapshot *snapshot = top->snapshot;
-    weir_ledger_stats s;
-    if (!weir__snapshot_has_ledger(snapshot)) { /* no rule is eventual */
-        enum weir__host_store store = top->membership->store;
-        draw_line(top, store == WEIR__HOST_STORE_UNAVAILABLE ? "31" : "", "store    %s; history: %s",
-                  store == WEIR__HOST_STORE_NONE          ? "none"
-                  : store == WEIR__HOST_STORE_UP          ? "up"
-                  : store == WEIR__HOST_STORE_UNAVAILABLE ? "DOWN"
-                                                          : "not seen: no agent runs",
-                  snapshot->history.rows ? "by the agent" : "none, so rates are from two looks");
+    const json_t *store = json_object_get(top->stats, "store");
+    const char *state = text_in(store, "state");
+    if (!json_is_object(store)) { /* no rule is eventual */
+        enum weir__host_store seen = top->membership->store;
+        draw_line(top, seen == WEIR__HOST_STORE_UNAVAILABLE ? "31" : "", "store    %s; history: %s",
+                  seen == WEIR__HOST_STORE_NONE          ? "none"
+                  : seen == WEIR__HOST_STORE_UP          ? "up"
+                  : seen == WEIR__HOST_STORE_UNAVAILABLE ? "DOWN"
+                                                         : "not seen: no agent runs",
+                  is_set(top->stats, "history") ? "by the agent" : "none, so rates are from two looks");
         return;
     }
-    weir__delta_ledger_stats(&snapshot->deltas, &s);
-    draw_line(top, s.store == WEIR_STORE_DOWN || !s.agent ? "31" : "",
-              "store    %s, agent %s, lag %.2f s, %" PRIu64 " requests, %" PRIu64 " failed, %" PRIu64 " keys",
-              states[s.store], s.agent ? "running" : "GONE", (double)s.lag_ns / 1e9, s.requests, s.failures, s.used);
+    bool down = strcmp(state, "down") == 0;
+    draw_line(top, down || !is_set(store, "agent") ? "31" : "",
+              "store    %s, agent %s, lag %.2f s, %.0f requests, %.0f failed, %.0f keys",
+              down                       ? "DOWN"
+              : strcmp(state, "up") == 0 ? "up"
+                                         : "not seen yet",
+              is_set(store, "agent") ? "running" : "GONE", number_in(store, "lag_s"), number_in(store, "requests"),
+              number_in(store, "failures"), number_in(store, "keys"));
 }
 
 /* One line of at most 80 columns; none without a load level. */
 static void draw_load(struct weir__top *top)
 {
-    struct weir__load_view view;
-    struct weir__upstream_sums sums;
-    char signals[64] = "", shed[24] = "";
+    const json_t *load = json_object_get(top->stats, "load"), *classes = json_object_get(load, "shed");
+    json_t *signals = json_object_get(load, "signals"), *value;
+    char text[64] = "", shed[24] = "", name_text[16];
+    const char *shown[2] = {"", ""}, *name;
     size_t len = 0;
-    bool known = weir__snapshot_load(top->snapshot, &view, &sums);
-    if (!top->snapshot->load)
+    if (!json_is_object(load))
         return;
-    if (!known) {
+    if (!is_set(load, "known")) {
         draw_line(top, "31", "level    the agent says nothing: limits are as they are written");
         return;
     }
     /* The two highest signals explain the level. */
     for (int rank = 0; rank < 2; rank++) {
-        int highest = -1;
-        for (int i = 0; i < WEIR__SIGNALS; i++)
-            if (view.signal[i] != WEIR__SIGNAL_NONE && (highest < 0 || view.signal[i] > view.signal[highest]))
-                highest = i;
-        if (highest < 0)
+        const char *highest = NULL;
+        json_object_foreach(signals, name, value)
+        {
+            if (strcmp(name, shown[0]) != 0 && (!highest || json_number_value(value) > number_in(signals, highest)))
+                highest = name;
+        }
+        if (!highest || len >= sizeof text)
             break;
-        len += (size_t)snprintf(signals + len, sizeof signals - len, "%s%s %u", rank ? ", " : "",
-                                weir_load_signal_name(highest), view.signal[highest] / 10);
-        view.signal[highest] = WEIR__SIGNAL_NONE;
+        shown[rank] = highest;
+        len += (size_t)snprintf(text + len, sizeof text - len, "%s%s %.0f", rank ? ", " : "",
+                                weir__printable(weir__text_of(highest), name_text, sizeof name_text),
+                                floor(fmax(number_in(signals, highest), 0)));
     }
-    uint32_t shares = view.shed[1] + view.shed[2] + view.shed[3];
-    if (shares)
-        snprintf(shed, sizeof shed, ", sheds %s", view.shed[1] ? "high" : view.shed[2] ? "normal" : "low");
-    draw_line(top, view.throttle < WEIR__LOAD_FULL || shares ? "33" : "",
-              "level    %u of 100 (%s), limits %u %%, %" PRIu64 " in flight%s", view.level / 10, signals,
-              view.throttle / 10, sums.in_flight, shed);
+    const char *sheds = number_in(classes, "high") > 0     ? "high"
+                        : number_in(classes, "normal") > 0 ? "normal"
+                        : number_in(classes, "low") > 0    ? "low"
+                                                           : "";
+    if (*sheds)
+        snprintf(shed, sizeof shed, ", sheds %s", sheds);
+    draw_line(top, number_in(load, "throttle") < 100 || *sheds ? "33" : "",
+              "level    %.0f of 100 (%s), limits %.0f %%, %.0f in flight%s", floor(number_in(load, "level")), text,
+              floor(number_in(load, "throttle")), number_in(load, "in_flight"), shed);
+}
+
+/* Draws which hosts the figures are of; nothing if this host is alone, or was chosen. */
+static void draw_coverage(struct weir__top *top)
+{
+    char text[1024];
+    const json_t *coverage = json_object_get(top->stats, "coverage");
+    bool lacks = json_array_size(json_object_get(coverage, "missing")) > 0 || *text_in(coverage, "why");
+    if (top->stale)
+        draw_line(top, "31", "sums     OLD: the host did not reply");
+    else if (lacks || json_array_size(json_object_get(coverage, "hosts")) > 1)
+        draw_line(top, lacks ? "31" : "", "sums     of %s", weir__coverage_text(top->stats, text, sizeof text));
 }
 
 static void draw_head(struct weir__top *top)
 {
-    const struct weir__snapshot *snapshot = top->snapshot;
-    char host[48] = "", clock[16] = "", shed[32] = "", a[16], b[16], c[16], d[16];
-    double load[3] = {0};
+    const json_t *segment = json_object_get(top->stats, "segment"), *on = json_object_get(top->stats, "host");
+    const json_t *loads = json_object_get(on, "load");
+    char host[48] = "", version[32], clock[16] = "", shed[32] = "", a[16], b[16], c[16], d[16];
+    double load[3];
     struct weir__rates all = {0};
-    uint64_t looked = 0, live = 0;
-    weir_stats stats = {0};
-    time_t now = (time_t)(snapshot->now.wall_ns / WEIR_SECOND);
+    time_t now = (time_t)number_in(top->stats, "at");
     struct tm local;
-    const char *name = top->membership->count ? top->membership->hosts[0].heartbeat.name : "";
-    weir__printable((weir_text){name, strlen(name)}, host, sizeof host);
-    (void)!getloadavg(load, 3);
+    weir__printable(weir__text_of(text_in(on, "name")), host, sizeof host);
+    weir__printable(weir__text_of(text_in(top->stats, "version")), version, sizeof version);
+    for (size_t i = 0; i < 3; i++)
+        load[i] = json_number_value(json_array_get(loads, i));
     if (localtime_r(&now, &local))
         strftime(clock, sizeof clock, "%H:%M:%S", &local);
     for (size_t i = 0; i < top->rules; i++)
-        if (!top->rows[i].rule->info.shadow)
+        if (!top->rows[i].shadow)
             weir__rates_add(&all, &top->rows[i].rates);
-    (void)!weir_stats_read(snapshot->engine->segment, &stats);
-    (void)!weir_segment_sample(snapshot->engine->segment, snapshot->now, SAMPLED_SLOTS, &looked, &live);
-    draw_line(top, "1", "weir %s on %s   %s   load %.2f %.2f %.2f%s", weir_version(), host, clock, load[0], load[1],
-              load[2], top->paused ? "   PAUSED" : "");
+    draw_line(top, "1", "weir %s on %s   %s   load %.2f %.2f %.2f%s", version, host, clock, load[0], load[1], load[2],
+              top->paused ? "   PAUSED" : "");
     if (top->sheds)
         snprintf(shed, sizeof shed, ", shed %s", short_number(all.shed, d));
     draw_line(top, "", "under rules%s: allowed %s, denied %s (%.1f %%)%s, delayed %s",
               all.known ? " a second" : " so far", short_number(all.allowed, a), short_number(all.denied, b),
               100 * rate_value(&all, WEIR__BY_SHARE), shed, short_number(all.delayed, c));
-    draw_line(top, stats.evicted_live ? "33" : "",
-              "segment  %.1f MiB, %.1f %% full, %" PRIu64 " keys evicted too early%s", (double)stats.bytes / (1 << 20),
-              looked ? 100.0 * (double)live / (double)looked : 0, stats.evicted_live,
-              weir_segment_lost(snapshot->engine->segment) ? ", FILE LOST" : "");
+    draw_coverage(top);
+    draw_line(top, number_in(segment, "evicted_live") > 0 ? "33" : "",
+              "segment  %.1f MiB, %.1f %% full, %.0f keys evicted too early%s", number_in(segment, "bytes") / (1 << 20),
+              100 * number_in(segment, "fill"), number_in(segment, "evicted_live"),
+              is_set(segment, "lost") ? ", FILE LOST" : "");
     draw_store(top);
     draw_load(top);
     draw_membership(top);
@@ -456,7 +496,7 @@ static void draw_plain(struct weir__top *top)
 {
     draw_rules(top);
     for (size_t i = 0; i < top->rules; i++)
-        if (top->rows[i].sampled && top->rows[i].keys) {
+        if (top->rows[i].hot && number_in(json_object_get(top->rows[i].hot, "uses"), "keys") > 0) {
             draw_line(top, "", "%s", "");
             draw_keys(top, &top->rows[i], KEYS_ONCE);
         }
@@ -484,7 +524,7 @@ static void draw_page(struct weir__top *top)
 void weir__top_draw(struct weir__top *top)
 {
     top->line = 0;
-    top->sheds = top->snapshot->load != NULL;
+    top->sheds = json_is_object(json_object_get(top->stats, "load"));
     gather(top);
     if (top->rules)
         qsort_r(top->rows, top->rules, sizeof *top->rows, rules_order, &top->sort);

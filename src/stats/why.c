@@ -1,20 +1,19 @@
 /*
- * weir why: what was denied to a client, a key or a request, by which rule and why, and when it would pass; and which
- * keys came near their limit (warn_at). Reads the ring of recent denials (table/denial_ring.h); whether a key would
- * pass now comes from its counter.
+ * Denials of this host as JSON: what was denied to a client, a key or a request, by which rule and why, and when it
+ * would pass; and which keys came near their limit (warn_at). Reads the ring of recent denials (table/denial_ring.h);
+ * whether a key would pass now comes from its counter. why_print.c has the command.
  */
 #include "base/duration.h"
 #include "base/json_writer.h"
 #include "engine/denial_recorder.h"
 #include "engine/response.h"
+#include "engine/store_request.h"
 #include "stats/open_host.h"
 #include "stats/stats.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
-
-#define SHOWN_MAX 20 /* keys that are printed as text */
 
 /* ---- The subject ---- */
 
@@ -28,6 +27,7 @@ struct subject {
     char client_text[WEIR__ADDRESS_TEXT];
     size_t client_len; /* 0: not an address */
     char key_text[WEIR__KEY_MAX];
+    const char *digest; /* instead of all that: its hashes; NULL: none */
 };
 
 static void read_subject(const weir_segment *segment, const char *given, struct subject *subject)
@@ -61,9 +61,53 @@ static bool is_in_key(const struct subject *subject, weir_text key)
     return false;
 }
 
+/* The hash by which the store knows a text; of a text that is such a hash, that. */
+static void put_digest(weir_text text, char digits[WEIR__NAME_DIGITS])
+{
+    weir_text rest = text;
+    if (weir__text_skip(&rest, "~") && rest.len == WEIR__NAME_DIGITS)
+        memcpy(digits, rest.data, rest.len);
+    else
+        weir__store_digits(text, digits);
+}
+
+void weir__subject_digest(const char *about, char digest[WEIR__SUBJECT_DIGEST])
+{
+    char key[WEIR__KEY_MAX], client[WEIR__ADDRESS_TEXT];
+    struct weir__address address;
+    weir_text text = weir__text_of(about);
+    memset(digest, 0, WEIR__SUBJECT_DIGEST);
+    put_digest(weir__key_counted(text, key), digest);
+    if (!weir__address_parse(text, &address))
+        return;
+    digest[WEIR__NAME_DIGITS] = ' ';
+    weir__store_digits((weir_text){client, weir__address_text(&address, 128, client)}, digest + WEIR__NAME_DIGITS + 1);
+}
+_Static_assert(WEIR__SUBJECT_DIGEST == 2 * WEIR__NAME_DIGITS + 2, "two hashes");
+
+static bool has_digest(const struct subject *subject, weir_text text)
+{
+    char digits[WEIR__NAME_DIGITS + 1] = "";
+    put_digest(text, digits);
+    return text.len && strstr(subject->digest, digits);
+}
+
+/* As is_about, for a subject whose hashes alone are known: no parts of keys, and the first request alone. */
+static bool digest_is_about(const struct subject *subject, const struct weir__denial *entry)
+{
+    static const enum weir__denial_text texts[] = {WEIR__DENIAL_RULE, WEIR__DENIAL_KEY, WEIR__DENIAL_CLIENT,
+                                                   WEIR__DENIAL_REQUEST};
+    for (size_t i = 0; i < WEIR__COUNT(texts); i++)
+        if (has_digest(subject, weir__denial_text(entry, texts[i])))
+            return true;
+    return false;
+}
+
 /* True if the entry's key, its client or one of its requests is the subject. */
 static bool is_about(const weir_segment *segment, const struct subject *subject, const struct weir__denial *entry)
 {
+    if (subject->digest)
+        return digest_is_about(subject, entry);
     if (!subject->text.len || entry->key == subject->hash ||
         weir__text_equal(subject->text, weir__denial_text(entry, WEIR__DENIAL_RULE)) ||
         is_in_key(subject, weir__denial_text(entry, WEIR__DENIAL_KEY)))
@@ -85,8 +129,8 @@ static bool is_about(const weir_segment *segment, const struct subject *subject,
 
 struct why {
     const struct weir__snapshot *snapshot; /* refreshed */
-    const char *rule, *ticket;             /* as in the options */
-    bool has_store;                        /* which is not read here */
+    const char *rule;                      /* as in the query */
+    bool digest;
     struct weir__mapped mapped;
     struct weir__denial_ring ring;
     struct subject subject;
@@ -197,14 +241,15 @@ static bool collect(struct why *why, int64_t since_ns)
 
 /* ---- The present ---- */
 
-enum passes { PASSES, WAITS, NEVER, UNKNOWN };
+enum passes { PASSES, WAITS, NEVER, IN_STORE, UNKNOWN };
 
 /*
  * Whether the first request of the entry would pass its counter now; *wait_ns is set for WAITS, -1 if the time is not
- * known. UNKNOWN: the rule or the text of the key is not known, or something else than this counter denied: a list, the
- * load of the host, a reserve, the failure of the store.
+ * known. IN_STORE: the rule is strict, so its counter is in the store, which is not read here. *by_tier: the answer
+ * holds for the tier of that time. UNKNOWN: the rule or the text of the key is not known, or something else than this
+ * counter denied: a list, the load of the host, a reserve, the failure of the store.
  */
-static enum passes passes_now(const struct why *why, const struct weir__denial *entry, int64_t *wait_ns)
+static enum passes passes_now(const struct why *why, const struct weir__denial *entry, int64_t *wait_ns, bool *by_tier)
 {
     weir *engine = why->snapshot->engine;
     char name[WEIR_NAME_MAX + 1];
@@ -230,13 +275,18 @@ static enum passes passes_now(const struct why *why, const struct weir__denial *
         quota = weir__quota_effective(engine, rule, quota, now, &scaled);
     if (quota && weir_peek(engine->segment, &quota->limit, key.data, key.len, entry->cost, now, &decision) == 0) {
         *wait_ns = decision.retry_after_ns;
-        passes = weir_passes(&decision) ? PASSES : decision.verdict == WEIR_NEVER_FITS ? NEVER : WAITS;
+        bool here = decision.verdict == WEIR_NEVER_FITS || decision.verdict == WEIR_BLOCKED; /* as blocks are */
+        passes = !here && weir__consistency_of(engine, ruleset, rule) == WEIR__STRICT ? IN_STORE
+                 : weir_passes(&decision)                                             ? PASSES
+                 : decision.verdict == WEIR_NEVER_FITS                                ? NEVER
+                                                                                      : WAITS;
+        *by_tier = rule->quota_count > 1;
     }
     weir__hazard_release(&engine->hazards, at);
     return passes;
 }
 
-/* ---- Text ---- */
+/* ---- JSON ---- */
 
 /* The name of a reason, in JSON. The file's content is not trusted. */
 static const char *reason_name(const struct weir__denial *entry)
@@ -255,180 +305,6 @@ static int64_t used_of(const struct weir__denial *entry)
     return known ? used : -1;
 }
 
-/* The reason as the end of a sentence. */
-static void print_reason(const struct weir__denial *entry)
-{
-    char window[WEIR__DURATION_TEXT], missing[WEIR_MISSING_MAX + 1];
-    const char *reason = reason_name(entry);
-    weir_text lacked = weir__denial_text(entry, WEIR__DENIAL_MISSING);
-    bool calendar = entry->window_ns <= 0;
-    weir__window_text(entry->window_ns, window);
-    if (strcmp(reason, "block_list") == 0)
-        printf("it is on a block list");
-    else if (strcmp(reason, "ban") == 0)
-        printf("the rule's limit is 0");
-    else if (strcmp(reason, "missing_key") == 0)
-        printf("the request lacked the %s, and on_missing_key of the rule is deny",
-               weir__printable(lacked, missing, sizeof missing));
-    else if (strcmp(reason, "store_failure") == 0)
-        printf("its counter could not be read (%s), and on_store_failure of the rule is closed",
-               weir_strerror(entry->error));
-    else if (strcmp(reason, "shed") == 0)
-        printf("the host was overloaded, or the rest of the limit was reserved; more important requests came first");
-    else if (strcmp(reason, "blocked") == 0)
-        printf("an operator had blocked the key");
-    else if (strcmp(reason, "never_fits") == 0)
-        printf("the request cost %" PRId64 ", and the rule never admits more than %" PRId64 " at once", entry->cost,
-               entry->capacity);
-    else if (strcmp(reason, "concurrency") == 0)
-        printf("%" PRId64 " of its requests were in flight, and the limit is %" PRId64, used_of(entry),
-               entry->capacity);
-    else {
-        printf("%" PRId64 " of %" PRId64 " were used; the limit is %" PRId64 "%s%s", used_of(entry), entry->capacity,
-               entry->limit, calendar ? "" : " in ", calendar ? "" : window);
-        if (is_warning(entry))
-            printf(", and warn_at is %d%%", entry->warn_at);
-    }
-}
-
-/* "2026-11-15T10:15:49Z" */
-static const char *time_of(uint64_t ms, char text[WEIR__TIME_TEXT])
-{
-    weir__time_text((int64_t)ms, text);
-    char *fraction = strchr(text, '.');
-    if (fraction)
-        memcpy(fraction, "Z", sizeof "Z");
-    return text;
-}
-
-/* The key as it is shown. */
-static const char *key_of(const struct why *why, const struct weir__denial *entry, char *text, size_t size)
-{
-    if (!entry->key && !weir__denial_text(entry, WEIR__DENIAL_KEY).len)
-        return "a request";
-    return weir__denial_key(why->snapshot->engine->segment, entry, text, size);
-}
-
-static const char *verdict_of(const struct weir__denial_other *other)
-{
-    bool passes = other->verdict == WEIR_ALLOW || other->verdict == WEIR_DELAY;
-    return other->shadow ? passes ? "would have allowed it" : "would have denied it"
-           : passes      ? "allowed it"
-                         : "denied it, too";
-}
-
-static void print_others(const struct weir__denial *entry)
-{
-    struct weir__denial_other other;
-    weir_text name;
-    char text[WEIR_NAME_MAX + 8];
-    for (size_t at = 0; weir__denial_next_other(entry, &at, &other, &name);) {
-        printf("  rule %s%s %s", weir__printable(name, text, sizeof text), other.shadow ? " (shadow)" : "",
-               verdict_of(&other));
-        if (other.capacity > 0)
-            printf(": %" PRId64 " of %" PRId64 " left", other.remaining, other.capacity);
-        putchar('\n');
-    }
-}
-
-static void print_request(const struct weir__denial *entry)
-{
-    static const struct {
-        const char *name;
-        enum weir__denial_text which;
-    } texts[] = {{"path", WEIR__DENIAL_PATH},
-                 {"client", WEIR__DENIAL_CLIENT},
-                 {"request", WEIR__DENIAL_REQUEST},
-                 {"tier", WEIR__DENIAL_TIER}};
-    char shown[512];
-    const char *before = "  the first had ";
-    for (size_t i = 0; i < WEIR__COUNT(texts); i++) {
-        weir_text text = weir__denial_text(entry, texts[i].which);
-        if (!text.len)
-            continue;
-        printf("%s%s %s", before, texts[i].name, weir__printable(text, shown, sizeof shown));
-        before = ", ";
-    }
-    if (entry->cost != 1)
-        printf("%scost %" PRId64, before, entry->cost);
-    if (entry->cost != 1 || *before == ',')
-        putchar('\n');
-}
-
-static void print_next(const struct why *why, const struct weir__denial *entry)
-{
-    char text[WEIR__DURATION_TEXT], at[WEIR__TIME_TEXT];
-    int64_t wait_ns = -1;
-    enum passes passes = passes_now(why, entry, &wait_ns);
-    if (passes == PASSES)
-        printf("  it would pass now");
-    else if (passes == NEVER)
-        printf("  such a request never passes");
-    else if (passes == WAITS && wait_ns >= 0)
-        printf("  it would pass in %s s, at %s", weir__wait_text(wait_ns, text),
-               time_of(why->now_ms + (uint64_t)wait_ns / 1000000 + 1, at));
-    else if (passes == WAITS)
-        printf("  it would not pass now");
-    else
-        return;
-    puts(why->has_store ? ", by the counters of this host" : "");
-}
-
-static void print_entry(const struct why *why, const struct weir__denial *entry)
-{
-    char key[512], rule[WEIR_NAME_MAX + 8], first[WEIR__TIME_TEXT], last[WEIR__TIME_TEXT], ago[WEIR__DURATION_TEXT];
-    bool shadow = entry->flags & WEIR__DENIAL_SHADOW, once = entry->count == 1;
-    uint64_t ago_s = why->now_ms > entry->last_ms ? (why->now_ms - entry->last_ms) / 1000 : 0;
-    weir_text name = weir__denial_text(entry, WEIR__DENIAL_RULE);
-    weir__seconds_text((int64_t)ago_s * WEIR_SECOND, ago);
-    if (name.len)
-        printf("rule %s%s ", weir__printable(name, rule, sizeof rule), shadow ? " (shadow)" : "");
-    else
-        printf(entry->reason == WEIR_BY_BLOCK_LIST ? "the block list of all rules " : "a limit of the request's own ");
-    printf("%s %s",
-           is_warning(entry) ? "warned of"
-           : shadow          ? "would have denied"
-                             : "denied",
-           key_of(why, entry, key, sizeof key));
-    if (once)
-        printf(" at %s, %s s ago:\n  ", time_of(entry->last_ms, last), ago);
-    else
-        printf(" %" PRIu64 " times from %s to %s, %s s ago:\n  ", entry->count, time_of(entry->first_ms, first),
-               time_of(entry->last_ms, last), ago);
-    print_reason(entry);
-    putchar('\n');
-    print_request(entry);
-    print_others(entry);
-    if (!is_warning(entry))
-        print_next(why, entry);
-}
-
-static void print_text(const struct why *why, const struct weir__why_options *options)
-{
-    char subject[256], oldest[WEIR__TIME_TEXT], span[WEIR__DURATION_TEXT];
-    size_t shown = why->count < SHOWN_MAX ? why->count : SHOWN_MAX;
-    for (size_t i = 0; i < shown; i++) {
-        if (i)
-            putchar('\n');
-        print_entry(why, &why->entries[i]);
-    }
-    if (shown < why->count)
-        printf("\n%zu more; --json has all of them\n", why->count - shown);
-    if (why->count)
-        return;
-    printf("no denial%s%s", why->subject.text.len ? " of " : "",
-           weir__printable(why->subject.text, subject, sizeof subject));
-    if (options->since_ns)
-        printf(" in the last %s", weir__window_text(options->since_ns, span));
-    if (why->oldest_ms)
-        printf("; the records have %zu denied keys and begin at %s\n", why->all - why->warnings,
-               time_of(why->oldest_ms, oldest));
-    else
-        printf("; nothing was denied since the records began\n");
-}
-
-/* ---- JSON ---- */
-
 static void add_others(const struct weir__denial *entry, struct weir__buffer *json)
 {
     struct weir__denial_other other;
@@ -440,6 +316,25 @@ static void add_others(const struct weir__denial *entry, struct weir__buffer *js
         weir__json_add(json, "{\"rule\":%t,\"shadow\":%b,\"passed\":%b,\"limit\":%d,\"remaining\":%d}", name,
                        other.shadow != 0, passes, other.capacity, other.remaining);
     }
+}
+
+static bool is_hidden(const struct why *why, const struct weir__denial *entry)
+{
+    return why->digest || entry->flags & WEIR__DENIAL_HIDDEN;
+}
+
+/* The key as it is shown; for the store: as the store knows it. */
+static weir_text shown_key(const struct why *why, const struct weir__denial *entry, char *text, size_t size)
+{
+    weir_text key = weir__denial_text(entry, WEIR__DENIAL_KEY);
+    if (key.len && why->digest) {
+        *text = '~';
+        put_digest(key, text + 1);
+        return (weir_text){text, WEIR__NAME_DIGITS + 1};
+    }
+    if (key.len && !is_hidden(why, entry))
+        return key;
+    return weir__text_of(entry->key ? weir__denial_key(why->snapshot->engine->segment, entry, text, size) : "");
 }
 
 static void add_text(struct weir__buffer *json, const char *name, const struct weir__denial *entry,
@@ -458,33 +353,40 @@ static void add_entry(const struct why *why, const struct weir__denial *entry, s
     char key[512], first[WEIR__TIME_TEXT], last[WEIR__TIME_TEXT];
     weir_text text = weir__denial_text(entry, WEIR__DENIAL_KEY);
     int64_t wait_ns = -1;
-    enum passes passes = passes_now(why, entry, &wait_ns);
+    bool by_tier = false;
+    enum passes passes = passes_now(why, entry, &wait_ns, &by_tier);
     weir__time_text((int64_t)entry->first_ms, first);
     weir__time_text((int64_t)entry->last_ms, last);
     weir__json_add(json, "{\"rule\":%t,\"shadow\":%b,\"reason\":%s,\"count\":%d,\"first\":%s,\"last\":%s",
                    weir__denial_text(entry, WEIR__DENIAL_RULE), (entry->flags & WEIR__DENIAL_SHADOW) != 0,
                    reason_name(entry), (int64_t)entry->count, first, last);
-    weir__json_add(json, ",\"key\":%t,\"hidden\":%b,\"cut\":%b",
-                   text.len ? text : weir__text_of(entry->key ? key_of(why, entry, key, sizeof key) : ""),
-                   !text.len && entry->key, (entry->flags & WEIR__DENIAL_KEY_CUT) != 0);
+    weir__json_add(json, ",\"ago\":%n,\"error\":%s,\"warn_at\":%d",
+                   why->now_ms > entry->last_ms ? (int64_t)(why->now_ms - entry->last_ms) * 1000000 : INT64_C(0),
+                   entry->error ? weir_strerror(entry->error) : NULL, (int64_t)entry->warn_at);
+    weir__json_add(json, ",\"key\":%t,\"hidden\":%b,\"cut\":%b", shown_key(why, entry, key, sizeof key),
+                   entry->key && (!text.len || is_hidden(why, entry)), (entry->flags & WEIR__DENIAL_KEY_CUT) != 0);
     weir__json_add(json, ",\"limit\":%d,\"window\":%n,\"capacity\":%d,\"used\":%d,\"cost\":%d", entry->limit,
                    entry->window_ns, entry->capacity, used_of(entry), entry->cost);
     add_text(json, "tier", entry, WEIR__DENIAL_TIER);
-    add_text(json, "client", entry, WEIR__DENIAL_CLIENT);
+    if (is_hidden(why, entry))
+        weir__buffer_add_literal(json, ",\"client\":null");
+    else
+        add_text(json, "client", entry, WEIR__DENIAL_CLIENT);
     add_text(json, "request_id", entry, WEIR__DENIAL_REQUEST);
     add_text(json, "path", entry, WEIR__DENIAL_PATH);
     add_text(json, "missing", entry, WEIR__DENIAL_MISSING);
     weir__buffer_add_literal(json, ",\"others\":[");
     add_others(entry, json);
     weir__buffer_add_literal(json, "],\"passes\":");
-    if (passes == UNKNOWN)
+    if (passes == UNKNOWN || passes == IN_STORE)
         weir__buffer_add_literal(json, "null");
     else
         weir__json_add(json, "%b", passes == PASSES);
-    weir__json_add(json, ",\"retry_after\":%n}",
+    weir__json_add(json, ",\"retry_after\":%n,\"in_store\":%b,\"by_tier\":%b}",
                    passes == WAITS    ? wait_ns
                    : passes == PASSES ? INT64_C(0)
-                                      : INT64_C(-1));
+                                      : INT64_C(-1),
+                   passes == IN_STORE, by_tier);
 }
 
 static void add_entries(const struct why *why, bool warnings, struct weir__buffer *json)
@@ -506,11 +408,8 @@ static void write_json(const struct why *why, struct weir__buffer *json)
     weir__time_text((int64_t)why->now_ms, now);
     if (why->oldest_ms)
         weir__time_text((int64_t)why->oldest_ms, oldest);
-    weir__json_add(json, "{\"at\":%s,\"oldest\":%s,\"entries\":%d,\"more\":%d", now, oldest, (int64_t)why->all,
-                   (int64_t)why->more);
-    if (why->ticket)
-        weir__buffer_printf(json, ",\"ticket\":%s", why->ticket);
-    weir__buffer_add_literal(json, ",\"denials\":[");
+    weir__json_add(json, "{\"at\":%s,\"oldest\":%s,\"entries\":%d,\"denied_keys\":%d,\"more\":%d,\"denials\":[", now,
+                   oldest, (int64_t)why->all, (int64_t)(why->all - why->warnings), (int64_t)why->more);
     add_entries(why, false, json);
     weir__buffer_add_literal(json, "],\"warnings\":[");
     add_entries(why, true, json);
@@ -519,9 +418,10 @@ static void write_json(const struct why *why, struct weir__buffer *json)
 
 /* ---- Opening ---- */
 
-static int open_ring(struct why *why, char path[4200])
+static int open_ring(struct why *why)
 {
-    snprintf(path, 4200, "%s.denials", why->snapshot->segment);
+    char path[4200];
+    snprintf(path, sizeof path, "%s.denials", why->snapshot->segment);
     struct weir__file_spec spec = {.path = path,
                                    .read_only = true,
                                    .owner = why->snapshot->engine->segment->mapped.owner,
@@ -531,32 +431,23 @@ static int open_ring(struct why *why, char path[4200])
     return error || weir__denial_attach(why->mapped.memory, why->mapped.bytes, &why->ring) ? error : WEIR_EDAMAGED;
 }
 
-/* Reads what is recorded about the subject. 0 or an error of the file at `path`, or WEIR_ENOMEM. */
-static int read_all(struct why *why, const char *subject, int64_t since_ns, char path[4200])
-{
-    int error = open_ring(why, path);
-    if (error)
-        return error;
-    why->now_ms = (uint64_t)why->snapshot->now.wall_ns / 1000000;
-    read_subject(why->snapshot->engine->segment, subject, &why->subject);
-    return collect(why, since_ns) ? 0 : WEIR_ENOMEM;
-}
-
-static void free_all(struct why *why)
-{
-    weir__mapped_close(&why->mapped);
-    free(why->entries);
-}
-
 int weir__stats_json_denied(const struct weir__snapshot *snapshot, const struct weir__host_query *query, char **json)
 {
-    struct why why = {.snapshot = snapshot, .limit = (size_t)query->n};
+    struct why why = {.snapshot = snapshot,
+                      .limit = (size_t)query->n,
+                      .rule = query->rule,
+                      .digest = query->digest,
+                      .now_ms = (uint64_t)snapshot->now.wall_ns / 1000000};
     struct weir__buffer text = {0};
-    char path[4200];
-    int error = read_all(&why, query->key.data, query->seconds * WEIR_SECOND, path);
+    int error = open_ring(&why);
+    read_subject(snapshot->engine->segment, query->key.data, &why.subject);
+    why.subject.digest = query->about;
+    if (!error && !collect(&why, query->seconds * WEIR_SECOND))
+        error = WEIR_ENOMEM;
     if (!error)
         write_json(&why, &text);
-    free_all(&why);
+    weir__mapped_close(&why.mapped);
+    free(why.entries);
     if (text.failed)
         error = WEIR_ENOMEM;
     if (error)
@@ -564,49 +455,4 @@ int weir__stats_json_denied(const struct weir__snapshot *snapshot, const struct 
     else
         *json = text.data;
     return error;
-}
-
-/* ---- The command ---- */
-
-static int report_error(const char *path, int error)
-{
-    char why[256];
-    if (error == WEIR_ENOENT)
-        fprintf(stderr,
-                "weir why: %s does not exist: no denials are recorded (denials in weir.yaml, weir_denials in nginx)\n",
-                path);
-    else
-        fprintf(stderr, "weir why: %s: %s\n", path, weir__mapped_why(path, error, why, sizeof why));
-    return 1;
-}
-
-static int run(struct why *why, const struct weir__why_options *options)
-{
-    char path[4200];
-    int error = read_all(why, options->subject, options->since_ns, path);
-    if (error)
-        return report_error(path, error);
-    if (!options->json) {
-        print_text(why, options);
-        return (!why->count && !why->ticket) || fflush(stdout) != 0;
-    }
-    struct weir__buffer json = {0};
-    write_json(why, &json);
-    bool failed = json.failed || puts(json.data) < 0;
-    weir__buffer_free(&json);
-    return failed || (!why->count && !why->ticket) || fflush(stdout) != 0;
-}
-
-int weir__why_run(const struct weir__why_options *options, weir_diagnose *diagnose, void *context)
-{
-    struct weir__opened_host host;
-    struct why why = {.snapshot = &host.snapshot, .rule = options->rule, .ticket = options->ticket};
-    int code = 1;
-    if (weir__open_host(&host, options->what, options->rules, diagnose, context)) {
-        why.has_store = host.config.store.url;
-        code = run(&why, options);
-    }
-    free_all(&why);
-    weir__close_host(&host);
-    return code;
 }

@@ -119,7 +119,7 @@ static bool open_all(struct exchanger *x)
         return false;
     snprintf(x->ledger, sizeof x->ledger, "%s.ledger", config->segment_path);
     x->sidecar_log = (struct weir__sidecar_log){config->segment_path, x->log};
-    weir_options options = {.flags = WEIR_NO_CONNECT, .store = config->store.url};
+    weir_options options = {.flags = WEIR_NO_CONNECT, .segment.flags = WEIR_OPEN_CREATE};
     if (weir__agent_engine_open(config, options, &x->sidecar_log, &x->engine) != 0)
         return false;
     x->client = weir__blocking_client_new(&x->store);
@@ -253,8 +253,10 @@ int weir__exchange_once(const struct weir__config *config, const struct weir__lo
 const char *weir__segment_advice(int error)
 {
     switch (error) {
+    case WEIR_ENOENT:
+        return "there is no segment; is weir serve running?";
     case WEIR_EVERSION:
-        return "it was made by another version of weir; remove the file, and the counters in it are lost";
+        return "it was made by another version of weir; 'weir segment convert' converts it while weir is stopped";
     case WEIR_EDAMAGED:
     case WEIR_ETRUNCATED:
         return "it is damaged; remove the file, and the counters in it are lost";
@@ -278,19 +280,30 @@ static void log_sidecar(void *context, const weir_diagnostic *diagnostic)
 int weir__agent_engine_open(const struct weir__config *config, weir_options options, struct weir__sidecar_log *to,
                             weir **engine)
 {
-    char ledger[4096], keys[4096];
+    char ledger[4096], keys[4096], load[4096], url[8192], why[256] = "";
+    bool connects = !(options.flags & WEIR_NO_CONNECT);
+    options.store = config->store.url;
+    if (options.store && connects) {
+        options.store = url;
+        if (!weir__store_url(&config->store, url, sizeof url, why, sizeof why) || weir_store_use() != 0) {
+            weir__logf(to->log, WEIR__LOG_ERROR, "store: %s", why);
+            return WEIR_ESTOREURL;
+        }
+    }
     snprintf(ledger, sizeof ledger, "%s.ledger", config->segment_path);
     snprintf(keys, sizeof keys, "%s.keys", config->segment_path);
-    options.segment = (weir_segment_options){.path = config->segment_path,
-                                             .size = (uint64_t)config->segment_bytes,
-                                             /* no REBUILD: nginx may have a damaged segment mapped */
-                                             .flags = WEIR_OPEN_CREATE | WEIR_OPEN_TRUSTED};
+    snprintf(load, sizeof load, "%s.load", config->segment_path);
+    options.segment.path = config->segment_path;
+    options.segment.size = (uint64_t)config->segment_bytes;
+    options.segment.flags |= WEIR_OPEN_TRUSTED; /* no REBUILD: nginx may have a damaged segment mapped */
     options.flags |= WEIR__SKIP_MAPS;
     options.rules_path = config->rules_path;
     options.rules_text = config->rules_path ? NULL : config->rules_text.data;
     options.default_consistency = config->store.consistency;
+    /* With a ledger: a reset under an eventual rule must reach the other hosts, or their deltas would undo it. */
     options.ledger = options.store ? ledger : NULL;
     options.key_commands = options.store ? keys : NULL;
+    options.load = config->load.on && connects ? load : NULL;
     options.diagnose = log_sidecar;
     options.diagnose_context = to;
     int error = weir_open(&options, engine);

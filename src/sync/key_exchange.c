@@ -34,8 +34,10 @@
 #define PAGE          256   /* entries in a reply */
 #define PAGES_MAX     (2 * WEIR__SHARED_KEYS_MAX / PAGE) /* twice what a store has: entries move while they are read */
 #define FIELDS        9                                  /* of an entry in a reply */
-#define ARGUMENTS     17
+#define ARGUMENTS     18
 #define OWN_RESETS    64
+#define SEEN_QUERIES  (2 * WEIR__OPEN_QUERIES_MAX) /* a query is open for less time than as many others take */
+#define HEAD          3                            /* elements of a reply before its entries */
 
 struct weir__key_exchange {
     const struct weir__config *config;
@@ -43,11 +45,18 @@ struct weir__key_exchange {
     weir *engine;
     struct weir__store_options options;
     struct weir__blocking_client *client;
-    char entries_key[96], order_key[96], sender_key[128];
+    char entries_key[96], order_key[96], sender_key[128], queries_key[96];
     char host[65];
 
     bool (*ending)(void *context); /* NULL: a round ends by itself */
     void *ending_context;
+
+    void (*reply)(void *context, const struct weir__open_query *query); /* NULL: queries are ignored */
+    void *reply_context;
+    struct weir__open_query queries[WEIR__OPEN_QUERIES_MAX]; /* new in this round */
+    size_t query_count;
+    char seen_queries[SEEN_QUERIES][17];
+    size_t seen_count;
 
     pthread_mutex_t lock; /* of the list, which only the round changes */
     struct weir__shared_key *list;
@@ -56,6 +65,7 @@ struct weir__key_exchange {
     int64_t last;           /* highest sequence number that was read */
     int64_t pass_due_ms;
     bool began;                     /* all entries were read once */
+    int64_t applied;                /* of the agent before: struct weir__key_header */
     bool failed;                    /* in the last round: the store may have lost entries meanwhile */
     int64_t own_resets[OWN_RESETS]; /* sequence numbers: applied when they were made */
     size_t own_count;
@@ -93,8 +103,11 @@ static bool open_store(struct weir__key_exchange *x)
     x->options.deadline_us = PATIENCE_US; /* not the deadline of a client's request */
     snprintf(x->entries_key, sizeof x->entries_key, "%s::{keys}", x->options.prefix);
     snprintf(x->order_key, sizeof x->order_key, "%s::{keys}:order", x->options.prefix);
+    const struct weir__key_header *header = x->engine ? x->engine->key_commands.header : NULL;
     snprintf(x->sender_key, sizeof x->sender_key, "%s::{keys}:%016" PRIx64, x->options.prefix,
-             x->engine && x->engine->key_commands.rows ? x->engine->key_commands.header->sender : 0);
+             header ? header->sender : 0);
+    x->applied = header ? (int64_t)weir__load64(&header->applied) : 0;
+    snprintf(x->queries_key, sizeof x->queries_key, "%s::{keys}:queries", x->options.prefix);
     x->client = weir__blocking_client_new(&x->options);
     return x->client != NULL;
 }
@@ -135,6 +148,13 @@ void weir__key_exchange_until(struct weir__key_exchange *x, bool (*ending)(void 
     x->ending_context = context;
 }
 
+void weir__key_exchange_reply(struct weir__key_exchange *x,
+                              void (*reply)(void *context, const struct weir__open_query *query), void *context)
+{
+    x->reply = reply;
+    x->reply_context = context;
+}
+
 /* True if the time for a part of the round is over, or the caller wants the round to end. */
 static bool is_over(const struct weir__key_exchange *x, int64_t until_ms)
 {
@@ -159,8 +179,8 @@ static void add_number(struct key_call *call, int64_t number)
 static void begin_call(struct key_call *call, struct weir__key_exchange *x, const char *what)
 {
     *call = (struct key_call){.exchange = x};
-    const char *const head[] = {"EVALSHA",    weir__keys_script_sha, "3", x->entries_key,
-                                x->order_key, x->sender_key,         what};
+    const char *const head[] = {"EVALSHA",     weir__keys_script_sha, "4", x->entries_key, x->order_key,
+                                x->sender_key, x->queries_key,        what};
     for (size_t i = 0; i < sizeof head / sizeof *head; i++)
         add_text(call, weir__text_of(head[i]));
 }
@@ -344,8 +364,10 @@ static void take_over(struct weir__key_exchange *x, const struct weir__shared_ke
     if (!known)
         return;
     known->seen = true;
-    bool missed = !x->began && known->reset && known->keep_ms - now_ms < KEPT_MS - RECENT_MS;
-    if (!x->engine || missed || (known->reset && is_own_reset(x, known->sequence)))
+    /* At the start: resets that are old, or that the agent before has applied. */
+    bool skipped =
+        !x->began && known->reset && (known->keep_ms - now_ms < KEPT_MS - RECENT_MS || known->sequence <= x->applied);
+    if (!x->engine || skipped || (known->reset && is_own_reset(x, known->sequence)))
         return;
     apply(x, known, now_ms);
     if (x->began)
@@ -395,18 +417,41 @@ static bool read_entry(redisReply *const *field, int64_t now_ms, struct weir__sh
     return true;
 }
 
+/* Keeps the queries that no round has seen yet. */
+static void read_queries(struct weir__key_exchange *x, const redisReply *list)
+{
+    for (size_t i = 0; i + 1 < list->elements && x->query_count < WEIR__OPEN_QUERIES_MAX; i += 2) {
+        const redisReply *id = list->element[i], *text = list->element[i + 1];
+        struct weir__open_query *query = &x->queries[x->query_count];
+        if (!read_text(id, query->id, sizeof query->id - 1) || text->type != REDIS_REPLY_STRING ||
+            text->len > sizeof query->text)
+            continue;
+        bool seen = false;
+        for (size_t k = 0; k < SEEN_QUERIES && !seen; k++)
+            seen = strcmp(x->seen_queries[k], query->id) == 0;
+        if (seen)
+            continue;
+        memcpy(x->seen_queries[x->seen_count++ % SEEN_QUERIES], query->id, sizeof query->id);
+        query->len = text->len;
+        memcpy(query->text, text->str, text->len);
+        x->query_count++;
+    }
+}
+
 static int read_page(struct weir__store_request *request, const redisReply *reply)
 {
     struct key_call *call = request->owner;
     struct weir__key_exchange *x = call->exchange;
     struct weir__shared_key entry;
     int64_t now_ms = weir__monotonic_ms();
-    if (reply->type != REDIS_REPLY_ARRAY || reply->elements < 2 || (reply->elements - 2) % FIELDS ||
-        reply->elements > 2 + PAGE * FIELDS || !read_digits(reply->element[0], &call->newest) ||
-        !read_digits(reply->element[1], &call->next))
+    if (reply->type != REDIS_REPLY_ARRAY || reply->elements < HEAD || (reply->elements - HEAD) % FIELDS ||
+        reply->elements > HEAD + PAGE * FIELDS || !read_digits(reply->element[0], &call->newest) ||
+        !read_digits(reply->element[1], &call->next) || reply->element[2]->type != REDIS_REPLY_ARRAY)
         return WEIR_ESTOREGARBAGE;
+    if (x->reply)
+        read_queries(x, reply->element[2]);
     pthread_mutex_lock(&x->lock);
-    for (size_t i = 2; i < reply->elements; i += FIELDS)
+    for (size_t i = HEAD; i < reply->elements; i += FIELDS)
         if (read_entry(reply->element + i, now_ms, &entry))
             take_over(x, &entry, call->passes, now_ms);
     pthread_mutex_unlock(&x->lock);
@@ -596,6 +641,11 @@ int weir__key_exchange_round(struct weir__key_exchange *x)
         weir__blocking_client_work(x->client, WEIR__KEY_EXCHANGE_MS * 1000);
     if (queue && !is_over(x, INT64_MAX)) /* a round that was ended says nothing about the store */
         weir__key_commands_beat(&x->engine->key_commands, error);
+    if (queue && !error)
+        weir__store64(&x->engine->key_commands.header->applied, (uint64_t)x->last);
+    for (size_t i = 0; i < x->query_count && !is_over(x, INT64_MAX); i++)
+        x->reply(x->reply_context, &x->queries[i]);
+    x->query_count = 0;
     return error;
 }
 

@@ -1,6 +1,7 @@
 /*
- * Blocks and resets of keys on all hosts (docs/store.md, "Blocks and resets"): the agent publishes the commands of this
- * host's queue (engine/key_commands.h) in the store by lua/keys.lua, and applies those of all hosts to its segment.
+ * Blocks and resets of keys on all hosts (docs/internals/sync.md, "Blocks and resets"): the agent publishes the
+ * commands of this host's queue (engine/key_commands.h) in the store by lua/keys.lua, and applies those of all hosts to
+ * its segment.
  */
 #ifndef WEIR_SYNC_KEY_EXCHANGE_H
 #define WEIR_SYNC_KEY_EXCHANGE_H
@@ -30,6 +31,15 @@ struct weir__shared_key {
 
 struct weir__key_exchange;
 
+#define WEIR__OPEN_QUERIES_MAX 16   /* of all hosts, in the store */
+#define WEIR__OPEN_QUERY_TEXT  2048 /* bytes */
+
+/* An open query of another process, of this host or another one (lua/queries.lua). The texts are untrusted. */
+struct weir__open_query {
+    char id[17], text[WEIR__OPEN_QUERY_TEXT];
+    size_t len;
+};
+
 /*
  * `engine`: its queue is sent, and entries are applied to its segment; NULL: entries are only read. NULL: no memory, or
  * wrong options of the store, which was logged.
@@ -40,6 +50,9 @@ void weir__key_exchange_free(struct weir__key_exchange *exchange);
 
 /* A round ends early, with an error or before it has sent or restored all, once `ending` is true. */
 void weir__key_exchange_until(struct weir__key_exchange *exchange, bool (*ending)(void *context), void *context);
+/* A round calls `reply` for each query that it sees for the first time, after everything else. */
+void weir__key_exchange_reply(struct weir__key_exchange *exchange,
+                              void (*reply)(void *context, const struct weir__open_query *query), void *context);
 /* One round: sends the queue, then applies what is new. 0, or an error of the store; refusals and wrong replies are
  * logged. */
 int weir__key_exchange_round(struct weir__key_exchange *exchange);

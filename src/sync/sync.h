@@ -1,6 +1,6 @@
 /*
  * Synchronization of the delta ledger with the store: how the hosts of a cluster agree on counters of
- * `consistency: eventual` rules. docs/store.md, "Eventual".
+ * `consistency: eventual` rules. docs/internals/sync.md.
  *
  * The data plane decides on the host's own counter and records what passed in the delta ledger (table/ledger.h): one
  * ENTRY per counter, with the unsent delta. The agent runs this protocol:
@@ -94,8 +94,8 @@ struct weir__sidecar_log {
     const struct weir__logger *log;
 };
 /*
- * Opens an engine on the segment and the active rules of a weir.yaml, with the ledger if options.store is set. Of the
- * options, the caller sets flags, store and load. 0, or an error, which was logged.
+ * Opens an engine on the segment and the active rules of a weir.yaml, with its store, ledger and load. Of the options,
+ * the caller sets both flags; with WEIR_NO_CONNECT the load is left out. 0, or an error, which was logged.
  */
 int weir__agent_engine_open(const struct weir__config *config, weir_options options, struct weir__sidecar_log *to,
                             weir **engine);

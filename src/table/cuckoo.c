@@ -1,5 +1,6 @@
 /*
- * Cuckoo hashing: lookup, insertion and displacement. docs/table.md has the invariants and why they hold; in short:
+ * Cuckoo hashing: lookup, insertion and displacement. docs/internals/table.md has the invariants and why they hold; in
+ * short:
  *
  * A key has two candidate buckets of four slots. It counts in at most one slot at any time (no duplicates), and a
  * lookup with helping of both buckets finds it. Three things could break that, and each has its rule:
@@ -62,7 +63,7 @@ static void finish_displacement(const struct weir__op *op, uint64_t at, weir__ce
 {
     uint64_t tag = weir__cell_tag(frozen.lo);
     unsigned state = weir__cell_state(frozen.lo), version = weir__cell_version(frozen.lo);
-    weir__cell *to = &op->table->bucket[weir__alternate_bucket(tag, at, op->table->buckets)].slot[state & 3];
+    weir__cell *to = &op->table->bucket[weir__alternate_of(op->table, tag, at)].slot[state & 3];
     weir__cell landed = weir__cell_with_state(frozen, WEIR__LANDED, version + 1);
 
     for (int round = 0; round < WEIR__ROUNDS; round++) {
@@ -113,7 +114,7 @@ static void prefetch_candidates(const struct weir__op *op, uint64_t at)
 {
     for (int i = 0; i < WEIR__BUCKET_SLOTS; i++) {
         uint64_t tag = weir__cell_tag(weir__load64(&op->table->bucket[at].slot[i].lo));
-        weir__prefetch(&op->table->bucket[weir__alternate_bucket(tag, at, op->table->buckets)]);
+        weir__prefetch(&op->table->bucket[weir__alternate_of(op->table, tag, at)]);
     }
 }
 
@@ -131,7 +132,7 @@ static bool displace_any(const struct weir__op *op, uint64_t at, int depth, int 
         }
         if (!weir__is_normal(seen.lo))
             continue;
-        uint64_t next = weir__alternate_bucket(weir__cell_tag(seen.lo), at, op->table->buckets);
+        uint64_t next = weir__alternate_of(op->table, weir__cell_tag(seen.lo), at);
         if (next == at)
             continue;
         budget[0]--;
@@ -149,7 +150,7 @@ static bool displace_any(const struct weir__op *op, uint64_t at, int depth, int 
 /* ---- Lookup ---- */
 
 /* Collects the slots of both buckets with an entry of the tag; at most 2 * WEIR__BUCKET_SLOTS. */
-static int collect(const struct weir__op *op, const struct weir__key_location *w, struct match *match)
+static int collect(const struct weir__op *op, const struct weir__key_location *w, bool leaving, struct match *match)
 {
     int count = 0;
     /* In the order of the table, so that all processes agree on the lowest of several. */
@@ -162,7 +163,8 @@ static int collect(const struct weir__op *op, const struct weir__key_location *w
             if (weir__cell_tag(weir__load64(&slot->lo)) != w->tag)
                 continue;
             weir__cell seen = weir__cell_read(slot);
-            if (weir__cell_tag(seen.lo) == w->tag && weir__cell_state(seen.lo) != WEIR__RESERVED)
+            if (weir__cell_tag(seen.lo) == w->tag &&
+                (weir__cell_state(seen.lo) != WEIR__RESERVED || (leaving && weir__is_leaving(seen.lo))))
                 match[count++] = (struct match){slot, seen};
         }
         if (at == second)
@@ -195,7 +197,7 @@ static bool resolve(const struct weir__op *op, struct match *match, int count, b
         }
         if (weir__is_landed(seen.lo))
             landed = i;
-        else if (weir__is_normal(seen.lo))
+        else if (weir__is_normal(seen.lo) || weir__is_leaving(seen.lo))
             normal = i;
         else if (tentative < 0)
             tentative = i;
@@ -241,8 +243,31 @@ static bool same(const struct match *a, int a_count, const struct match *b, int 
     return true;
 }
 
-int weir__lookup_helping(const struct weir__op *op, const struct weir__key_location *w, weir__cell **slot,
-                         weir__cell *seen)
+/* The location of a key after so many doublings. */
+static struct weir__key_location located(const struct weir__op *op, const struct weir__key_location *w,
+                                         unsigned doublings)
+{
+    const struct weir__table *table = op->table;
+    struct weir__key_location at = {.tag = w->tag,
+                                    .primary = weir__bucket_in_region(table, w->primary) +
+                                               weir__region(table, w->tag, doublings) * table->stride,
+                                    .salt = w->salt};
+    at.alternate = weir__alternate_of(table, at.tag, at.primary);
+    return at;
+}
+
+static int lookup_in_regions(const struct weir__op *op, const struct weir__key_location *w, weir__cell **slot,
+                             weir__cell *seen);
+
+enum { CHANGED = 1 }; /* the geometry was changed: retry */
+
+/*
+ * weir__lookup_helping in the two buckets of one region, with entries that leave it or without. A result other than a
+ * NORMAL entry stands only if the geometry has not changed: otherwise CHANGED, or, without regions so far, the result
+ * with them.
+ */
+static int lookup_at(const struct weir__op *op, const struct weir__key_location *w, uint64_t geometry, bool leaving,
+                     weir__cell **slot, weir__cell *seen)
 {
     struct match collected[2][2 * WEIR__BUCKET_SLOTS];
     int counts[2] = {-1, -1};
@@ -252,7 +277,7 @@ int weir__lookup_helping(const struct weir__op *op, const struct weir__key_locat
         weir__fence();
         uint64_t before = weir__load64(generation(op, w->tag));
         struct match *match = collected[round & 1];
-        int chosen = -1, count = collect(op, w, match);
+        int chosen = -1, count = collect(op, w, leaving, match);
         counts[round & 1] = count;
         bool twice = same(match, count, collected[~round & 1], counts[~round & 1]);
 
@@ -267,15 +292,59 @@ int weir__lookup_helping(const struct weir__op *op, const struct weir__key_locat
 
         if (chosen < 0) {
             *slot = NULL;
-            return 0;
+        } else {
+            *slot = match[chosen].slot;
+            *seen = match[chosen].seen;
+            if (weir__is_normal(seen->lo))
+                return 0;
+            /* A tentative entry is usable only after a lookup that began after its insertion. */
+            if (op->stats && !twice)
+                continue;
         }
-        *slot = match[chosen].slot;
-        *seen = match[chosen].seen;
-        /* A tentative entry is usable only after a lookup that began after its insertion. */
-        if (!op->stats || weir__is_normal(seen->lo) || twice)
+        if (weir__load64(&op->table->header->geometry) == geometry)
             return 0;
+        return geometry ? CHANGED : lookup_in_regions(op, w, slot, seen);
     }
     return WEIR_EBUSY;
+}
+
+/*
+ * weir__lookup_helping in a segment that was resized. While the geometry changes, the region that an entry leaves is
+ * searched first: an entry that is not there will never be there again, so the one in its new region, or none, is what
+ * counts. docs/internals/table.md has the proof.
+ */
+__attribute__((noinline, cold)) static int
+lookup_in_regions(const struct weir__op *op, const struct weir__key_location *w, weir__cell **slot, weir__cell *seen)
+{
+    const struct weir__table *table = op->table;
+    for (int round = 0; round < WEIR__ROUNDS; round++) {
+        uint64_t geometry = weir__load64(&table->header->geometry);
+        unsigned now = weir__doublings(geometry), before = weir__doublings_before(geometry);
+        if (now > table->doublings_max || before > table->doublings_max || !weir__geometry_is_valid(geometry))
+            return weir__geometry_is_valid(geometry) ? WEIR_ERESIZED : WEIR_EDAMAGED;
+        struct weir__key_location here = located(op, w, now), left = located(op, w, before);
+        int result = 0;
+        *slot = NULL;
+        if (here.primary != left.primary)
+            result = lookup_at(op, &left, geometry, true, slot, seen);
+        if (!result && *slot && op->stats) {
+            weir__entry_move(op, bucket_of(op, *slot), *slot, *seen, geometry);
+            continue;
+        }
+        if (!result && !*slot)
+            result = lookup_at(op, &here, geometry, false, slot, seen);
+        if (result != CHANGED)
+            return result;
+    }
+    return WEIR_EBUSY;
+}
+
+int weir__lookup_helping(const struct weir__op *op, const struct weir__key_location *w, weir__cell **slot,
+                         weir__cell *seen)
+{
+    if (__builtin_expect(weir__load64(&op->table->header->geometry) != 0, 0))
+        return lookup_in_regions(op, w, slot, seen);
+    return lookup_at(op, w, 0, false, slot, seen);
 }
 
 /* ---- Insertion ---- */
@@ -308,8 +377,9 @@ static weir__cell *choose_victim(const struct weir__op *op, const struct weir__k
             finish_displacement(op, at[k / WEIR__BUCKET_SLOTS], candidate, current);
             continue;
         }
-        /* Neither a landing copy nor the key's own other window. */
-        if (weir__cell_tag(current.lo) && (weir__is_landed(current.lo) || weir__cell_tag(current.lo) == (w->tag ^ 1)))
+        /* Neither a copy on its way nor the key's own other window. */
+        if (weir__cell_tag(current.lo) &&
+            (weir__is_landed(current.lo) || weir__is_leaving(current.lo) || weir__cell_tag(current.lo) == (w->tag ^ 1)))
             continue;
         int64_t life = weir__cell_life(current, op->mono_us, op->wall_us);
         if (life > 0 && weir__cell_is_denied(current))
@@ -328,7 +398,8 @@ static weir__cell *choose_victim(const struct weir__op *op, const struct weir__k
     return slot;
 }
 
-static weir__cell *find_slot(const struct weir__op *op, const struct weir__key_location *w, weir__cell *seen)
+__attribute__((always_inline)) static inline weir__cell *find_slot(const struct weir__op *op,
+                                                                   const struct weir__key_location *w, weir__cell *seen)
 {
     weir__cell *slot = free_slot(op, w->primary, seen);
     if (!slot)
@@ -346,30 +417,89 @@ static weir__cell *find_slot(const struct weir__op *op, const struct weir__key_l
     return choose_victim(op, w, seen);
 }
 
+__attribute__((noinline, cold)) static weir__cell *
+find_slot_in_region(const struct weir__op *op, const struct weir__key_location *w, uint64_t geometry, weir__cell *seen)
+{
+    struct weir__key_location here = located(op, w, weir__doublings(geometry));
+    return find_slot(op, &here, seen);
+}
+
+/* Inserts `tentative` into one of the key's two buckets in this geometry. False: a concurrent change, retry. */
+__attribute__((always_inline)) static inline bool insert(const struct weir__op *op, const struct weir__key_location *w,
+                                                         uint64_t geometry, weir__cell tentative)
+{
+    weir__cell current;
+    weir__cell *room = geometry ? find_slot_in_region(op, w, geometry, &current) : find_slot(op, w, &current);
+    if (!room)
+        return false;
+    bool live = weir__cell_life(current, op->mono_us, op->wall_us) > 0 && weir__is_normal(current.lo);
+    if (!weir__cell_cas(room, &current, weir__cell_with_aba_tag(tentative, current))) {
+        weir__count(&op->stats->retries, 1);
+        return false;
+    }
+    if (live)
+        weir__count(&op->stats->evicted_live, 1);
+    if (live && weir__cell_is_denied(current))
+        weir__count(&op->stats->evicted_denied, 1);
+    /* Insert, then look up: without a full fence two claimants could miss each other's entry. */
+    weir__fence();
+    return true;
+}
+
 int weir__slot_claim(const struct weir__op *op, const struct weir__key_location *w, weir__cell tentative,
                      weir__cell **slot, weir__cell *seen)
 {
     for (int round = 0; round < WEIR__ROUNDS; round++) {
+        uint64_t geometry = weir__load64(&op->table->header->geometry);
         int error = weir__lookup_helping(op, w, slot, seen);
         if (error || *slot)
             return error;
-
-        weir__cell current;
-        weir__cell *room = find_slot(op, w, &current);
-        if (!room)
-            continue;
-        bool live = weir__cell_life(current, op->mono_us, op->wall_us) > 0 && weir__is_normal(current.lo);
-        if (!weir__cell_cas(room, &current, weir__cell_with_aba_tag(tentative, current))) {
-            weir__count(&op->stats->retries, 1);
-            continue;
-        }
-        weir__count(&op->stats->created, 1);
-        if (live)
-            weir__count(&op->stats->evicted_live, 1);
-        if (live && weir__cell_is_denied(current))
-            weir__count(&op->stats->evicted_denied, 1);
-        /* Insert, then look up: without a full fence two claimants could miss each other's entry. */
-        weir__fence();
+        /* If the geometry has changed since, this entry never counts: the next lookup is in other buckets. */
+        if (insert(op, w, geometry, tentative))
+            weir__count(&op->stats->created, 1);
     }
     return WEIR_EBUSY;
+}
+
+/* ---- Moving to another region ---- */
+
+void weir__entry_move(const struct weir__op *op, uint64_t at, weir__cell *from, weir__cell seen, uint64_t geometry)
+{
+    struct weir__key_location old = {.tag = weir__cell_tag(seen.lo), .primary = at};
+    weir__cell there, *to;
+    old.alternate = weir__alternate_of(op->table, old.tag, at);
+    if (weir__is_frozen(seen.lo)) {
+        finish_displacement(op, at, from, seen);
+        return;
+    }
+    if (weir__is_landed(seen.lo)) {
+        (void)lookup_at(op, &old, geometry, true, &to, &there); /* completes the displacement */
+        return;
+    }
+    bool leaving = weir__is_leaving(seen.lo);
+    if (!leaving && (!weir__is_normal(seen.lo) || weir__cell_life(seen, op->mono_us, op->wall_us) <= 0)) {
+        weir__cell_cas(from, &seen, weir__cell_empty(seen));
+        return;
+    }
+    weir__cell moving = leaving ? seen : weir__cell_leaving(seen);
+    /* An entry that was seen while this geometry was current leaves once: afterwards its version differs. */
+    if (weir__load64(&op->table->header->geometry) != geometry || (!leaving && !weir__cell_cas(from, &seen, moving)))
+        return;
+
+    /* From here on no process changes the entry; a process that needs it completes the move. */
+    struct weir__key_location here = located(op, &old, weir__doublings(geometry));
+    for (int round = 0; round < WEIR__ROUNDS; round++) {
+        if (lookup_at(op, &here, geometry, false, &to, &there))
+            return;
+        if (to)
+            break;
+        insert(op, &here, geometry, weir__cell_tentative(op, here.tag));
+    }
+    if (!to)
+        return;
+    /* NORMAL: it has arrived. If it has left meanwhile, the claimed slot was used for that, or counts nothing. */
+    if (!weir__is_normal(there.lo) &&
+        (!weir__cell_equal(weir__cell_read(from), moving) || !weir__cell_cas(to, &there, weir__cell_arrived(moving))))
+        return;
+    weir__cell_cas(from, &moving, weir__cell_empty(moving));
 }

@@ -62,18 +62,62 @@ static inline uint64_t weir__alternate_bucket(uint64_t tag, uint64_t at, uint64_
     return sum >= at ? sum - at : sum + buckets - at;
 }
 
+/* ---- Regions: see resize.h ---- */
+
+/* False for a damaged geometry, which must not lead out of the segment. */
+static inline bool weir__geometry_is_valid(uint64_t geometry)
+{
+    return !geometry || (geometry << 16) * UINT64_C(0x9e3779b97f4a7c15) >> 48 == geometry >> 48;
+}
+
+/* The number of doublings of a geometry, and of the one that it replaces; they differ while entries are moved. */
+static inline unsigned weir__doublings(uint64_t geometry)
+{
+    return weir__geometry_is_valid(geometry) ? geometry & 15 : 0;
+}
+
+static inline unsigned weir__doublings_before(uint64_t geometry)
+{
+    return weir__geometry_is_valid(geometry) ? geometry >> 4 & 15 : 0;
+}
+
+/* The region of a tag after so many doublings. The last bit of a tag does not count: pairs of slots stay together. */
+static inline uint64_t weir__region(const struct weir__table *table, uint64_t tag, unsigned doublings)
+{
+    unsigned mapped = doublings < table->doublings_max ? doublings : table->doublings_max;
+    return tag >> 1 & ((UINT64_C(1) << mapped) - 1);
+}
+
+/* The bucket's index in its region: for all geometries the same for a key. */
+static inline uint64_t weir__bucket_in_region(const struct weir__table *table, uint64_t at)
+{
+    return at < table->buckets ? at : at % table->stride;
+}
+
+/* The other candidate bucket, in the same region, of an entry in bucket `at`. */
+static inline uint64_t weir__alternate_of(const struct weir__table *table, uint64_t tag, uint64_t at)
+{
+    if (at < table->buckets)
+        return weir__alternate_bucket(tag, at, table->buckets);
+    uint64_t within = at % table->stride;
+    return at - within + weir__alternate_bucket(tag, within, table->buckets);
+}
+
 /* The upper bits of the key's hash choose the primary bucket, the lower bits are the tag. */
 static inline void weir__locate_primary(const struct weir__table *table, uint64_t hash, struct weir__key_location *w)
 {
     /* A tag of 0 is an empty slot; 1, its sibling, is unused. */
     w->tag = (hash & (WEIR__TAG_MASK - 1) ? hash : hash | 2) & WEIR__TAG_MASK;
     w->primary = weir__scale(hash, table->buckets);
+    uint64_t geometry = weir__load64(&table->header->geometry);
+    if (__builtin_expect(geometry != 0, 0))
+        w->primary += weir__region(table, w->tag, weir__doublings(geometry)) * table->stride;
 }
 
 /* Completes a location; an entry that is found in its primary bucket does not need it. */
 static inline void weir__locate_alternate(const struct weir__table *table, struct weir__key_location *w)
 {
-    w->alternate = weir__alternate_bucket(w->tag, w->primary, table->buckets);
+    w->alternate = weir__alternate_of(table, w->tag, w->primary);
     w->salt = 0;
 }
 
@@ -129,5 +173,11 @@ int weir__lookup_helping(const struct weir__op *op, const struct weir__key_locat
  */
 int weir__slot_claim(const struct weir__op *op, const struct weir__key_location *w, weir__cell tentative,
                      weir__cell **slot, weir__cell *seen);
+
+/*
+ * One step of moving what was seen in slot `from` of bucket `at` to its region in the geometry that was read before. An
+ * expired entry and one that counts nothing are removed. Lost races are left to the caller, who looks again.
+ */
+void weir__entry_move(const struct weir__op *op, uint64_t at, weir__cell *from, weir__cell seen, uint64_t geometry);
 
 #endif

@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-#define FORMAT_LAYOUT 2
+#define FORMAT_LAYOUT 3
 #define WORD(field)   (offsetof(struct weir__denial, field) / sizeof(uint64_t))
 #define ROW_LENGTH    (sizeof(struct weir__denial_row) / sizeof(uint64_t))
 #define TORN_READS    4                                       /* of a warning, after which it is given up */

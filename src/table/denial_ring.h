@@ -1,6 +1,6 @@
 /*
- * The ring of recent denials, in a sidecar file of fixed size: docs/statistics.md, "Why a request was denied". Three
- * quarters of its rows are for denials, the rest for warnings (warn_at), so that neither replaces the other.
+ * The ring of recent denials, in a sidecar file of fixed size: docs/reference/denials.md.
+ * Three quarters of its rows are for denials, the rest for warnings (warn_at), so that neither replaces the other.
  *
  * Writers are all processes that decide, without a lock. A denial of a rule and key that were denied shortly before
  * only changes the count, the time and the recent clients of the existing entry, which an index finds. Any other takes
@@ -29,7 +29,7 @@
 enum {
     WEIR__DENIAL_SHADOW = 1,      /* the rule is in shadow: the request was not denied by it */
     WEIR__DENIAL_KEY_CUT = 2,     /* the key is longer than its text */
-    WEIR__DENIAL_HIDDEN = 4,      /* key and client have no texts */
+    WEIR__DENIAL_HIDDEN = 4,      /* key and client have no texts, or hashes of them that all hosts share */
     WEIR__DENIAL_CONCURRENCY = 8, /* the limit counts requests in flight */
     WEIR__DENIAL_WARNING = 16,    /* nothing was denied: the key has used the share of its limit that warn_at names */
 };
@@ -45,8 +45,8 @@ enum weir__denial_text {
     WEIR__DENIAL_TIER,
     WEIR__DENIAL_CLIENT,
     WEIR__DENIAL_REQUEST,
+    WEIR__DENIAL_MISSING, /* what the request lacked; before the path, which leaves no room where it is long */
     WEIR__DENIAL_PATH,
-    WEIR__DENIAL_MISSING, /* what the request lacked */
     WEIR__DENIAL_OTHERS,
     WEIR__DENIAL_TEXTS
 };

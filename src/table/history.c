@@ -3,11 +3,6 @@
 
 #include <string.h>
 
-size_t weir__history_bytes(uint32_t rows)
-{
-    return sizeof(struct weir__history_header) + rows * sizeof(struct weir__history_row);
-}
-
 const struct weir__row_format weir__history_format = {.magic = UINT64_C(0x0a545349485245f7),
                                                       .layout = 3,
                                                       .rows_min = 1,

@@ -50,7 +50,6 @@ struct weir__history {
     uint32_t rows;
 };
 
-size_t weir__history_bytes(uint32_t rows);
 extern const struct weir__row_format weir__history_format;
 bool weir__history_attach(void *memory, size_t bytes, struct weir__history *history);
 

@@ -10,11 +10,6 @@
 #define PER_MILLE_MAX 0xffff
 #define TRIES         8 /* retries of a halving under concurrent additions */
 
-size_t weir__hot_bytes(uint32_t rule_slots)
-{
-    return sizeof(struct weir__hot_header) + rule_slots * sizeof(struct weir__hot_rule);
-}
-
 const struct weir__row_format weir__hot_format = {.magic = UINT64_C(0x0a544f48524945f7),
                                                   .layout = 1,
                                                   .rows_min = 1,

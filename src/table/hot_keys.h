@@ -74,8 +74,6 @@ struct weir__hot {
     uint32_t rule_slots;
 };
 
-/* Bytes of a file with so many rule slots. */
-size_t weir__hot_bytes(uint32_t rule_slots);
 extern const struct weir__row_format weir__hot_format;
 /* Attaches to a file. False: another format, or damaged. */
 bool weir__hot_attach(void *memory, size_t bytes, struct weir__hot *hot);

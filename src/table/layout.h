@@ -10,6 +10,9 @@
  *     leases      m x 4    when each chunk of the slab is free again (slab.c)
  *     chunks      m x 32   the slab: state of keys that does not fit into a slot (slab.h)
  *
+ * A segment that was resized (resize.h) has 2, 4, 8 or 16 regions of n buckets, each at the offset of the buckets in a
+ * part of the file that is as long as the segment was at first. The rest of the parts after the first is unused.
+ *
  * Offsets are in the header. Buckets and chunks are addressed by index; no pointer is stored.
  */
 #ifndef WEIR_TABLE_LAYOUT_H
@@ -17,8 +20,11 @@
 
 #include "base/atomic.h"
 
-#define WEIR__MAGIC            UINT64_C(0x0a474553524945f7) /* no text file begins with it */
-#define WEIR__LAYOUT           4 /* raise when this file, slot.h or the head of a record changes */
+#define WEIR__MAGIC  UINT64_C(0x0a474553524945f7) /* no text file begins with it */
+#define WEIR__LAYOUT 4                            /* raise when this file, slot.h or the head of a record changes */
+/* The layout after the first resize, so that programs that know no `geometry` refuse it; many bits from any number. */
+#define WEIR__LAYOUT_RESIZED   (WEIR__LAYOUT | UINT32_C(0x52530000))
+#define WEIR__DOUBLINGS_MAX    4 /* a segment may grow to 16 times the size that it was made with */
 #define WEIR__SECRET_BYTES     192
 #define WEIR__BUCKET_SLOTS     4 /* a bucket */
 #define WEIR__STATS_SHARDS     64
@@ -79,6 +85,7 @@ struct weir__header {
     uint64_t boot[2] __attribute__((aligned(64))); /* the boot that clock_offset_ns belongs to */
     int64_t clock_offset_ns;                       /* segment time minus CLOCK_BOOTTIME */
     uint64_t blocked_until_us;                     /* no block ends later: afterwards takes need not look up blocks */
+    uint64_t geometry;                             /* how many regions of buckets there are (resize.h); 0: one */
     uint64_t slab_cursor __attribute__((aligned(64)));
     uint64_t slab_searched; /* hint: how far a search found no lapsed chunk, see slab.c */
 };
@@ -104,7 +111,9 @@ static inline uint64_t weir__header_sum(const void *header, uint64_t bytes)
 struct weir__table {
     struct weir__header *header;
     struct weir__bucket *bucket;
-    uint64_t buckets;
+    uint64_t buckets;       /* of a region */
+    uint64_t stride;        /* buckets from the start of a region to that of the next */
+    unsigned doublings_max; /* geometries with more are not mapped here */
     struct weir__stats_shard *stats;
     uint64_t *moves;
     struct weir__times *times;

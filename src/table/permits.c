@@ -208,7 +208,7 @@ static bool take_place(const struct weir__op *op, const weir_limit *limit, const
         weir__count(&op->stats->retries, 1);
         return false;
     }
-    *lease = (weir_lease){.primary = where->primary,
+    *lease = (weir_lease){.primary = weir__bucket_in_region(op->table, where->primary),
                           .tag = where->tag,
                           .word = word,
                           .mark = weir__head_mark(key->head),

@@ -1,6 +1,6 @@
 /*
  * Permits of concurrency limits: taken, released, and freed by their expiry. The record of a key has one word a permit
- * slot (docs/concurrency.md):
+ * slot (docs/internals/concurrency.md):
  *
  *     head   mark 26 | use 2 | 19 | reach 17    32 | ABA tag 32
  *     body   maps: ABA tag 32 | 32 bits, one for each slot that is believed to be taken

@@ -20,6 +20,12 @@ struct weir__row_format {
     size_t header_bytes, row_bytes;
 };
 
+/* Bytes of a file with so many rows. */
+static inline size_t weir__row_file_bytes(const struct weir__row_format *format, uint32_t rows)
+{
+    return format->header_bytes + rows * format->row_bytes;
+}
+
 /* The next two are `format` and `check` of a struct weir__file_spec whose `plan` is a struct weir__row_format. */
 
 /* Formats zeroed memory, with as many rows as fit. Returns 0, or WEIR_ESIZE if these are too few. */

@@ -72,13 +72,19 @@ int weir__segment_attach(void *memory, uint64_t bytes, struct weir__table *table
     memcpy(&copy, memory, bytes < sizeof copy ? bytes : sizeof copy);
     if (copy.magic != WEIR__MAGIC)
         return WEIR_ENOTSEG;
-    if (copy.layout != WEIR__LAYOUT)
+    if (copy.layout != WEIR__LAYOUT && copy.layout != WEIR__LAYOUT_RESIZED)
         return WEIR_EVERSION;
+    copy.layout = WEIR__LAYOUT; /* `check` was computed with it */
     if (bytes < WEIR__SIZE_MIN)
         return WEIR_ETRUNCATED;
     if (copy.check != header_check(&copy) || copy.header_bytes != sizeof copy)
         return WEIR_EDAMAGED;
-    if (bytes < copy.bytes)
+    unsigned doublings = weir__doublings(copy.geometry), before = weir__doublings_before(copy.geometry), mapped = 0;
+    if (doublings > WEIR__DOUBLINGS_MAX || before > WEIR__DOUBLINGS_MAX || !weir__geometry_is_valid(copy.geometry))
+        return WEIR_EDAMAGED;
+    while (mapped < WEIR__DOUBLINGS_MAX && copy.bytes <= bytes >> (mapped + 1))
+        mapped++;
+    if (bytes < copy.bytes || doublings > mapped || before > mapped)
         return WEIR_ETRUNCATED;
     expected = copy;
     uint64_t slab = copy.chunks > copy.bytes ? copy.bytes : copy.chunks * (WEIR__CHUNK + sizeof(uint32_t));
@@ -90,6 +96,8 @@ int weir__segment_attach(void *memory, uint64_t bytes, struct weir__table *table
         .header = memory,
         .bucket = (struct weir__bucket *)(void *)(base + copy.buckets_at),
         .buckets = copy.buckets,
+        .stride = copy.bytes / sizeof(struct weir__bucket),
+        .doublings_max = mapped,
         .stats = (struct weir__stats_shard *)(void *)(base + copy.stats_at),
         .moves = (uint64_t *)(void *)(base + copy.moves_at),
         .times = (struct weir__times *)(void *)(base + copy.times_at),
@@ -116,27 +124,40 @@ _Static_assert(IS(allowed, WEIR_ALLOW) && IS(delayed, WEIR_DELAY) && IS(denied, 
 void weir__segment_stats(const struct weir__table *table, weir_stats *stats)
 {
     uint64_t *sum = (uint64_t *)(void *)stats;
-    *stats = (weir_stats){.slots = table->buckets * WEIR__BUCKET_SLOTS, .chunks = table->chunks, .bytes = table->bytes};
+    unsigned doublings = weir__doublings(weir__load64(&table->header->geometry));
+    *stats = (weir_stats){.slots = table->buckets * WEIR__BUCKET_SLOTS << doublings,
+                          .chunks = table->chunks,
+                          .bytes = table->bytes << doublings};
     for (int i = 0; i < WEIR__STATS_SHARDS; i++)
         for (size_t k = 0; k < COUNTERS; k++)
             sum[k] += weir__load64((const uint64_t *)(const void *)&table->stats[i] + k);
 }
 
-/* Slot `number` of the table, counted over all buckets. */
-static weir__cell slot_read(const struct weir__op *op, uint64_t number)
+/* The number of buckets in all regions; those that are being left included. */
+static uint64_t all_buckets(const struct weir__table *table)
 {
-    return weir__cell_read(&op->table->bucket[number / WEIR__BUCKET_SLOTS].slot[number % WEIR__BUCKET_SLOTS]);
+    uint64_t geometry = weir__load64(&table->header->geometry);
+    unsigned now = weir__doublings(geometry), before = weir__doublings_before(geometry), most = table->doublings_max;
+    unsigned doublings = now > before ? now : before;
+    return table->buckets << (doublings < most ? doublings : most);
 }
 
-static weir_entry entry_of(const struct weir__op *op, uint64_t number, weir__cell seen)
+/* The index of a bucket, by its number among those of all regions. */
+static uint64_t bucket_at(const struct weir__table *table, uint64_t number)
+{
+    return number / table->buckets * table->stride + number % table->buckets;
+}
+
+static weir__cell slot_read(const struct weir__op *op, uint64_t at, uint64_t slot)
+{
+    return weir__cell_read(&op->table->bucket[at].slot[slot]);
+}
+
+static weir_entry entry_of(const struct weir__op *op, uint64_t at, uint64_t slot, weir__cell seen)
 {
     struct weir__slot_fields p = weir__cell_unpack(seen);
     int64_t now_us = p.wall ? op->wall_us : op->mono_us;
-    weir_entry e = {.bucket = number / WEIR__BUCKET_SLOTS,
-                    .slot = (int)(number % WEIR__BUCKET_SLOTS),
-                    .tag = p.tag,
-                    .wall = p.wall,
-                    .used = p.used};
+    weir_entry e = {.bucket = at, .slot = (int)slot, .tag = p.tag, .wall = p.wall, .used = p.used};
     e.kind = p.state == WEIR__TENTATIVE ? WEIR_ENTRY_TENTATIVE
              : p.state == WEIR__NORMAL  ? WEIR_ENTRY_COUNTER
                                         : WEIR_ENTRY_MOVING;
@@ -149,9 +170,10 @@ static weir_entry entry_of(const struct weir__op *op, uint64_t number, weir__cel
 int weir__segment_each(const struct weir__op *op, int (*visit)(void *context, const weir_entry *entry), void *context)
 {
     int stop = 0;
-    for (uint64_t i = 0; i < op->table->buckets * WEIR__BUCKET_SLOTS && !stop; i++) {
-        weir__cell seen = slot_read(op, i);
-        weir_entry entry = entry_of(op, i, seen);
+    for (uint64_t i = 0; i < all_buckets(op->table) * WEIR__BUCKET_SLOTS && !stop; i++) {
+        uint64_t at = bucket_at(op->table, i / WEIR__BUCKET_SLOTS), slot = i % WEIR__BUCKET_SLOTS;
+        weir__cell seen = slot_read(op, at, slot);
+        weir_entry entry = entry_of(op, at, slot, seen);
         stop = weir__cell_tag(seen.lo) ? visit(context, &entry) : 0;
     }
     return stop;
@@ -159,10 +181,10 @@ int weir__segment_each(const struct weir__op *op, int (*visit)(void *context, co
 
 uint64_t weir__segment_sample(const struct weir__op *op, uint64_t buckets, uint64_t *live)
 {
-    uint64_t all = op->table->buckets, step = buckets && all > buckets ? all / buckets : 1, looked = 0, found = 0;
+    uint64_t all = all_buckets(op->table), step = buckets && all > buckets ? all / buckets : 1, looked = 0, found = 0;
     for (uint64_t at = 0; at < all && looked < buckets; at += step, looked++)
         for (uint64_t i = 0; i < WEIR__BUCKET_SLOTS; i++) /* of an empty slot it is negative */
-            found += weir__cell_life(slot_read(op, at * WEIR__BUCKET_SLOTS + i), op->mono_us, op->wall_us) > 0;
+            found += weir__cell_life(slot_read(op, bucket_at(op->table, at), i), op->mono_us, op->wall_us) > 0;
     *live = found;
     return looked * WEIR__BUCKET_SLOTS;
 }
@@ -172,27 +194,27 @@ static int counting(const struct weir__op *op, uint64_t tag, uint64_t a, uint64_
 {
     int count = 0;
     for (uint64_t i = 0; i < WEIR__BUCKET_SLOTS; i++)
-        count += weir__is_entry_of(slot_read(op, a * WEIR__BUCKET_SLOTS + i).lo, tag) +
-                 (a != b && weir__is_entry_of(slot_read(op, b * WEIR__BUCKET_SLOTS + i).lo, tag));
+        count +=
+            weir__is_entry_of(slot_read(op, a, i).lo, tag) + (a != b && weir__is_entry_of(slot_read(op, b, i).lo, tag));
     return count;
 }
 
 int weir__segment_validate(const struct weir__op *op, weir_report *report)
 {
     weir_report r = {0};
-    for (uint64_t i = 0; i < op->table->buckets * WEIR__BUCKET_SLOTS; i++) {
-        weir__cell seen = slot_read(op, i);
+    for (uint64_t i = 0; i < all_buckets(op->table) * WEIR__BUCKET_SLOTS; i++) {
+        uint64_t at = bucket_at(op->table, i / WEIR__BUCKET_SLOTS);
+        weir__cell seen = slot_read(op, at, i % WEIR__BUCKET_SLOTS);
         struct weir__slot_fields p = weir__cell_unpack(seen);
         if (!p.tag)
             continue;
         int64_t now_us = p.wall ? op->wall_us : op->mono_us;
-        bool aba_tag = p.state == WEIR__TENTATIVE || p.state == WEIR__RESERVED;
-        r.bad_state += p.tag == 1 || (aba_tag && p.version != 0);
+        r.bad_state += p.tag == 1 || (p.state == WEIR__TENTATIVE && p.version != 0);
         r.tentative += p.state == WEIR__TENTATIVE;
         r.moving += p.state >= WEIR__RESERVED;
         r.future += weir__anchor_expand(p.anchor, now_us) > now_us + HOUR_US;
         r.live += weir__cell_life(seen, op->mono_us, op->wall_us) > 0;
-        uint64_t at = i / WEIR__BUCKET_SLOTS, other = weir__alternate_bucket(p.tag, at, op->table->buckets);
+        uint64_t other = weir__alternate_of(op->table, p.tag, at);
         if (weir__is_normal(seen.lo) && counting(op, p.tag, at, other) > 1)
             r.duplicates++;
     }

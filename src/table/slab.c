@@ -12,7 +12,6 @@
 #define LEASE_TIME     UINT32_C(0x07ffffff)
 #define LEASE_MASK     UINT32_C(0x3fffffff) /* time and ABA tag */
 #define LEASE_TAKING   UINT32_C(0x40000000) /* first chunk: the head is still the previous owner's */
-#define LEASE_FIRST    UINT32_C(0x80000000) /* a record begins here */
 #define SCAN_MAX       32768                /* chunks scanned for one record, beyond its own size */
 #define LIVE_MAX       64                   /* eviction candidates that are compared */
 #define LAPSED_ROUNDS  3                    /* scans for lapsed chunks before a live record is evicted */
@@ -99,7 +98,7 @@ static void free_rest(const struct weir__op *op, uint64_t at)
 {
     for (; at < op->table->chunks; at++) {
         uint32_t word = weir__load32(&op->table->lease[at]);
-        if (!word || word & LEASE_FIRST || !weir__cas32(&op->table->lease[at], &word, 0))
+        if (!word || word & WEIR__LEASE_FIRST || !weir__cas32(&op->table->lease[at], &word, 0))
             return;
     }
 }
@@ -121,13 +120,13 @@ static uint32_t take_run(const struct weir__op *op, uint64_t at, uint32_t count,
     uint32_t *lease = op->table->lease, first = 0, i = 0;
     for (; i < count; i++) {
         uint32_t seen = weir__load32(&lease[at + i]), left = lease_left(op, seen);
-        bool complete = !left || seen & LEASE_FIRST || i > 0; /* records are taken from their first chunk on */
+        bool complete = !left || seen & WEIR__LEASE_FIRST || i > 0; /* records are taken from their first chunk on */
         if (!complete || (left && (!live || seen & LEASE_TAKING)))
             break;
         if (i == 0)
-            first = lease_after(op, seen, for_us) | LEASE_FIRST | LEASE_TAKING;
+            first = lease_after(op, seen, for_us) | WEIR__LEASE_FIRST | LEASE_TAKING;
         /* Counted before the swap: a crash in between must not hide an eviction. */
-        bool loses = left && seen & LEASE_FIRST, denied = loses && rank_of(op, at + i, seen) == RANK_DENIED;
+        bool loses = left && seen & WEIR__LEASE_FIRST, denied = loses && rank_of(op, at + i, seen) == RANK_DENIED;
         if (loses)
             count_eviction(op, denied, 1);
         if (!weir__cas32(&lease[at + i], &seen, i ? first & LEASE_MASK : first)) {
@@ -187,7 +186,7 @@ static uint32_t take_lapsed(const struct weir__op *op, unsigned size_class, int6
 
     for (uint64_t looks = most + count; looks > 0; looks--) {
         uint32_t word = weir__load32(&op->table->lease[next]);
-        bool begins = !word || word & LEASE_FIRST;
+        bool begins = !word || word & WEIR__LEASE_FIRST;
         run = lease_left(op, word) || (!run && !begins) ? 0 : run + 1;
         if (run == count) {
             uint32_t first = take_run(op, next + 1 - count, count, for_us, false);
@@ -219,7 +218,7 @@ static struct loss loss_of(const struct weir__op *op, uint64_t at, uint32_t coun
     struct loss loss = {RANK_FREE, 0};
     for (uint32_t i = 0; i < count && loss.rank < RANK_TAKING; i++) {
         uint32_t word = weir__load32(&op->table->lease[at + i]), left = lease_left(op, word);
-        enum rank rank = word & LEASE_FIRST ? rank_of(op, at + i, word) : RANK_FREE;
+        enum rank rank = word & WEIR__LEASE_FIRST ? rank_of(op, at + i, word) : RANK_FREE;
         loss.rank = rank > loss.rank ? rank : loss.rank;
         loss.longest = left > loss.longest ? left : loss.longest;
     }
@@ -252,7 +251,7 @@ static uint32_t take_live(const struct weir__op *op, uint32_t count, int64_t for
 
     for (int candidates = LIVE_MAX; looked < looks && candidates > 0; looked++) {
         uint32_t word = weir__load32(&op->table->lease[next]);
-        if (!word || word & LEASE_FIRST) {
+        if (!word || word & WEIR__LEASE_FIRST) {
             is_denied = rank_of(op, next, word) == RANK_DENIED;
             candidates--;
             struct loss loss = next + count <= chunks && !overlaps(keep, next, count) ? loss_of(op, next, count)
@@ -303,7 +302,7 @@ static bool replace_lease(const struct weir__op *op, struct weir__record *record
 {
     uint32_t *lease = &op->table->lease[record->chunk], was = record->lease;
     /* The first word decides the ownership: it is extended first and freed last. */
-    if (next && !weir__cas32(lease, &record->lease, next | LEASE_FIRST))
+    if (next && !weir__cas32(lease, &record->lease, next | WEIR__LEASE_FIRST))
         return false;
     for (uint32_t i = weir__class_chunks(record->size_class) - 1; i > 0; i--) {
         uint32_t tail = was & LEASE_MASK;
@@ -311,7 +310,7 @@ static bool replace_lease(const struct weir__op *op, struct weir__record *record
     }
     if (!next)
         return weir__cas32(lease, &record->lease, 0);
-    record->lease = next | LEASE_FIRST;
+    record->lease = next | WEIR__LEASE_FIRST;
     return true;
 }
 
@@ -361,7 +360,7 @@ int weir__key_record_find(const struct weir__op *op, const struct weir__key_loca
             uint32_t lease = weir__load32(&op->table->lease[key->record.chunk]);
             key->record.lease = lease;
             key->head = weir__cell_read(weir__record_head(op, key->record));
-            key->found = lease_left(op, lease) && (lease & (LEASE_FIRST | LEASE_TAKING)) == LEASE_FIRST &&
+            key->found = lease_left(op, lease) && (lease & (WEIR__LEASE_FIRST | LEASE_TAKING)) == WEIR__LEASE_FIRST &&
                          key->head.lo >> (64 - WEIR__OWNER_BITS) == weir__owner(where);
         }
         /* The head belongs to the slot only if the slot still refers to the record; a torn `seen` is detected, too. */

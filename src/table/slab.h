@@ -1,5 +1,5 @@
 /*
- * The slab: records of one or more chunks, for keys that need more than a slot. See docs/table.md.
+ * The slab: records of one or more chunks, for keys that need more than a slot. See docs/internals/table.md.
  *
  * There is no free list that a crash could corrupt. Each chunk has a lease word; a record owns its chunks until the
  * leases end, and any process may take chunks whose lease has ended. A process that dies between taking chunks and
@@ -27,6 +27,7 @@ struct weir__record {
 #define WEIR__HEAD_SHIFT          (64 - WEIR__OWNER_BITS - WEIR__OWNER_SEQUENCE_BITS)
 #define WEIR__USE_SHIFT           36 /* below the sequence number; lower bits belong to the algorithm */
 #define WEIR__USE_MASK            (UINT64_C(3) << WEIR__USE_SHIFT)
+#define WEIR__LEASE_FIRST         UINT32_C(0x80000000) /* in a chunk's lease: a record begins here */
 #define WEIR__CHUNKS_MAX          (UINT64_C(1) << 26)
 
 /* In a head: how much of its limit the key had used, which decides what is evicted first. Replaced with the head. */

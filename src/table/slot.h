@@ -34,7 +34,7 @@
 enum weir__cell_state {
     WEIR__NORMAL = 0, /* the entry counts */
     WEIR__TENTATIVE,  /* claimed for a key; counts nothing until the claimant has checked for a duplicate */
-    WEIR__RESERVED,   /* destination of a displacement that is about to begin; counts nothing */
+    WEIR__RESERVED,   /* destination of a displacement that is about to begin; counts nothing. See also is_leaving */
     WEIR__LANDED,     /* the copy at the destination; immutable until the FROZEN original is gone */
     WEIR__FROZEN /* 4 to 7: being displaced to slot `state & 3` of its alternate bucket; immutable until that ends */
 };
@@ -119,6 +119,26 @@ static inline bool weir__is_frozen(uint64_t lo)
 static inline bool weir__is_landed(uint64_t lo)
 {
     return weir__cell_state(lo) == WEIR__LANDED;
+}
+
+/*
+ * An entry on its way to another region (cuckoo.c): RESERVED with the version that it will have there, 1 to 7, which no
+ * reservation has. All other bits are those of the entry; immutable until it is gone.
+ */
+static inline bool weir__is_leaving(uint64_t lo)
+{
+    return weir__cell_state(lo) == WEIR__RESERVED && weir__cell_version(lo);
+}
+
+static inline weir__cell weir__cell_leaving(weir__cell cell)
+{
+    return weir__cell_with_state(cell, WEIR__RESERVED, weir__cell_version(cell.lo) % (WEIR__VERSIONS - 1) + 1);
+}
+
+/* The entry as it arrives in its new region. */
+static inline weir__cell weir__cell_arrived(weir__cell leaving)
+{
+    return weir__cell_with_state(leaving, WEIR__NORMAL, weir__cell_version(leaving.lo));
 }
 
 /* The version of an entry that replaces `seen` in the same slot: that of a NORMAL one, else 0. */

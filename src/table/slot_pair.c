@@ -40,7 +40,7 @@ static struct weir__key_location of_parity(const struct weir__op *op, const stru
 {
     struct weir__key_location w = *where;
     w.tag = (w.tag & ~UINT64_C(1)) | parity;
-    w.alternate = weir__alternate_bucket(w.tag, w.primary, op->table->buckets);
+    w.alternate = weir__alternate_of(op->table, w.tag, w.primary);
     return w;
 }
 

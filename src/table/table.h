@@ -77,6 +77,11 @@ int weir__segment_format(void *memory, const struct weir__segment_spec *plan);
 /* Verifies a mapped segment of `bytes` bytes. Returns 0 and fills *table, or an error. */
 int weir__segment_attach(void *memory, uint64_t bytes, struct weir__table *table);
 
+/* True for layouts that weir__segment_convert knows. */
+bool weir__layout_is_older(unsigned layout);
+/* Converts a copy of a segment of such a layout, which no process uses. Returns 0 or an error. */
+int weir__segment_convert(void *memory, uint64_t bytes);
+
 void weir__segment_stats(const struct weir__table *table, weir_stats *stats);
 int weir__segment_each(const struct weir__op *op, int (*visit)(void *context, const weir_entry *entry), void *context);
 /* Samples up to `buckets` buckets, evenly distributed. Returns the number of slots; *live of them have not expired. */

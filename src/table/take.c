@@ -117,7 +117,8 @@ int weir__slot_drop(const struct weir__op *op, const struct weir__key_location *
 static struct weir__key_location block_of(const struct weir__op *op, const struct weir__key_location *where)
 {
     struct weir__key_location block;
-    uint64_t hash = (where->tag ^ where->primary << 36) * UINT64_C(0xff51afd7ed558ccd);
+    uint64_t bucket = weir__bucket_in_region(op->table, where->primary);
+    uint64_t hash = (where->tag ^ bucket << 36) * UINT64_C(0xff51afd7ed558ccd);
     hash ^= hash >> 33;
     weir__locate_primary(op->table, hash * UINT64_C(0xc4ceb9fe1a85ec53), &block);
     weir__locate_alternate(op->table, &block);

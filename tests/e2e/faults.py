@@ -1,6 +1,6 @@
 """Faults of a store under load: each with its repair, and its effects on clients.
 
-tests/e2e/test_store_faults.py runs them briefly; tools/reliability.py at length, for the table of docs/reliability.md.
+tests/e2e/test_store_faults.py runs them briefly; tools/reliability.py at length, for the table of docs/internals/reliability.md.
 """
 import collections
 import contextlib
@@ -49,7 +49,7 @@ class Fault:
     interrupts: typing.Optional[bool] = True  # strict decisions fail while it lasts; None: some may
     forgets: bool = False  # the store loses everything, the hosts' names too: they bring back what they know
     twice: bool = False  # deltas of eventual rules may count twice
-    batches: int = 0  # that every agent has sent before, or it does not use their numbers (docs/store.md, set back)
+    batches: int = 0  # that every agent has sent before, or it does not use their numbers (docs/internals/sync.md, set back)
     alone: float = 0.0  # how long it lasts by itself at least, in seconds
     settle: float = 1.0
 

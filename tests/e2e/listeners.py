@@ -212,7 +212,7 @@ PATIENCE = 0.2  # seconds, for a reply
 
 
 def admin_greeting(token):
-    """After wrong tokens the first right one of a connection is checked up to 1 s late, those behind it are not."""
+    """After wrong tokens the first right one of a connection is checked up to 2 s late, those behind it are not."""
     return b"GET /v1/session HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer " + token + b"\r\n\r\n"
 
 

@@ -740,7 +740,8 @@ def test_the_proxys_token_is_no_header_of_the_client(api):
     assert [auth(g.port, "/x", X_Weir_Token=TOKENS[0]).status for _ in range(3)] == [200] * 3
 
 
-EXAMPLES = re.findall(r"```nginx\n(.*?)```", (ROOT / "docs/service-http.md").read_text(), re.S)
+EXAMPLES = [block for page in ("http", "forward-auth")
+            for block in re.findall(r"```nginx\n(.*?)```", (ROOT / f"docs/reference/{page}.md").read_text(), re.S)]
 
 
 FORGED = {f"X-{family}-{name}": value for family in ("Forwarded", "Original") for name, value in (
@@ -748,7 +749,7 @@ FORGED = {f"X-{family}-{name}": value for family in ("Forwarded", "Original") fo
 
 
 def test_nginx_auth_request_in_front(api, gateway):
-    """The recipe of docs/service-http.md, as it stands there."""
+    """The recipe of docs/reference/forward-auth.md, as it stands there."""
     service = api(server="location = /v1/auth { weir_auth; weir_auth_status 403; weir_auth_headers forwarded; }")
     recipe = next(block for block in EXAMPLES if "auth_request " in block)
     recipe = recipe.replace("127.0.0.1:8082", f"127.0.0.1:{service.port}").replace("http://api", "http://@BACKEND@")

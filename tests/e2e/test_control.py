@@ -77,6 +77,11 @@ def test_keys_and_figures(host):
     assert stats[0] == 200 and stats[1]["rules"][0]["totals"]["denied"] == 1
     for path in ("/v1/stats/history?rule=two", "/v1/stats/hot?rule=two", "/v1/stats/hot?rule=two&near=1", "/v1/advice"):
         assert one.request("GET", path)[0] == 200, path
+    times = stats[1]["check_seconds"]
+    assert len(times["counts"]) == len(times["below_s"]) + 1 and times["below_s"] == sorted(times["below_s"])
+    advice = one.request_json("GET", "/v1/advice")
+    assert advice["needs"] == {"seconds": 600, "requests": 1000, "denied": 50, "hours": 168}
+    assert advice["basis"]["rules"] == len(stats[1]["rules"]) and advice["basis"]["keys"] is stats[1]["hot"]
     assert one.request("GET", "/v1/stats/hot?rule=none")[0] == 404
     about = one.request_json("GET", "/v1/denials?about=two&seconds=60")
     assert [(entry["rule"], entry["count"], entry["reason"]) for entry in about["denials"]] == [("two", 1, "limit")]
@@ -88,6 +93,34 @@ def test_keys_and_figures(host):
     assert one.request("DELETE", f"{key}/block")[0] == 200 and one.request_json("GET", key)["reason"] == "limit"
     assert one.request("DELETE", key)[0] == 200
     assert {"key_block", "key_unblock", "key_reset"} <= {entry["action"] for entry in one.request_json("GET", "/v1/audit")["items"]}
+
+
+def test_a_request_is_tried_and_takes_nothing(host):
+    one = host().begin()
+    viewer = weir("token", "create", "v", "--role", "viewer", "--file", "weir.yaml", cwd=one.folder).stdout.strip()
+
+    def check(body, token=viewer):
+        status, reply, _ = one.request("POST", "/v1/check", json.dumps(body) if isinstance(body, dict) else body, token=token)
+        return status, reply
+
+    tried = {"attributes": {"target": "/two?x=1", "method": "GET", "ip": "192.0.2.7"}}
+    for _ in range(3):
+        status, reply = check(tried)
+        assert status == 200 and reply["allowed"] and reply["rule"] == "two" and reply["remaining"] == 1 and reply["status"] == 200
+    assert [one.get("/two").status for _ in range(3)] == [200, 200, 429]
+    before = one.request_json("GET", "/v1/stats")["rules"][0]["totals"]
+    status, reply = check(tried)
+    assert (status, reply["decision"], reply["reason"], reply["status"]) == (200, "deny", "limit", 429)
+    assert one.request_json("GET", "/v1/stats")["rules"][0]["totals"] == before
+    assert check({"attributes": {"path": "/elsewhere"}})[1]["reason"] == "no_rule"
+    for body, named in [('{"attributes":', "bad_json"), ("[]", "bad_json"), ({}, "attributes"), ({"dry_run": False, **tried}, "dry_run"),
+                        ({"batch": [tried]}, "batch"), ({"key": "k", "limit": 1, "window": 1}, "key"),
+                        ({"attributes": {"ip": "10.0.0.256"}}, "attributes.ip"), ({**tried, "cost": "x"}, "cost"),
+                        ({"attributes": {"path": "/two", "headers": {"A": "1", "a": "2"}}}, "headers")]:
+        status, reply = check(body)
+        assert status == 400 and named in json.dumps(reply), (body, status, reply)
+    assert check(tried, token="wrong")[0] == 401
+    assert [entry["action"] for entry in one.request_json("GET", "/v1/audit")["items"] if "check" in entry["action"]] == []
 
 
 def test_the_newest_of_many_denials(host):

@@ -127,15 +127,15 @@ def test_the_agent_killed_while_it_publishes(host):
 def test_a_token_guessed_is_limited(host):
     one = host().begin()
     begun = time.monotonic()
-    reply = [one.request("GET", "/v1/rules", token=f"weir_0_{n:040d}") for n in range(20)]
+    reply = [one.request("GET", "/v1/rules", token=f"weir_0_{n:040d}") for n in range(10)]
     taken = time.monotonic() - begun
     statuses = [status for status, _, _ in reply]
-    back = taken // 6  # ten a minute: so many tries more
-    assert statuses[:10] == [401] * 10 and set(statuses[10:]) <= {401, 429}, statuses
-    assert statuses.count(401) <= 10 + back
+    back = taken // 10 + 1  # six a minute: so many tries more
+    assert statuses[:5] == [401] * 5 and set(statuses[5:]) <= {401, 429}, statuses
+    assert statuses.count(401) <= 5 + back
     late = [int(headers["Retry-After"]) for status, _, headers in reply if status == 429]
-    assert all(1 <= wait <= 60 for wait in late) and max(late) > min(late), late
-    assert taken > sum(late) / 60 * 0.9  # the answers themselves are late, too
+    assert all(1 <= wait <= 5 for wait in late) and max(late) > min(late), late
+    assert taken > len(late) * 0.5  # the answers themselves are late, too: 0.25 s, 0.5 s, … 2 s
     assert all(headers["Connection"] == "close" for status, _, headers in reply if status == 429)
     # The right token comes from the same address: let in, and late only until its connection has shown it.
     for _ in range(3):

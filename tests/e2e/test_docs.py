@@ -1,4 +1,4 @@
-"""The examples of docs/nginx.md are configurations that nginx accepts, and the fields that it shows are those that come."""
+"""nginx accepts the configurations of docs/reference/nginx*.md, and the responses have the fields that it shows."""
 import json
 import pathlib
 import re
@@ -8,7 +8,8 @@ import pytest
 from clients import get
 from gateway import MODULE
 
-TEXT = (pathlib.Path(__file__).parents[2] / "docs" / "nginx.md").read_text()
+REFERENCE = pathlib.Path(__file__).parents[2] / "docs" / "reference"
+TEXT = "".join((REFERENCE / name).read_text() for name in ("nginx.md", "nginx-queue.md", "nginx-logs.md"))
 RULES = json.dumps({"rules": [{"name": "api", "key": "ip:${client_ip}", "limit": 1, "window": "1d"}]})
 
 

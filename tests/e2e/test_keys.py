@@ -34,6 +34,7 @@ rules:
   - {{ name: few_near, match: {{ path: /few_near }}, key: "few:${{header:x-user}}", limit: 2, window: 1h, consistency: local }}
   - {{ name: few_soon, match: {{ path: /few_soon }}, key: "few:${{header:x-user}}", limit: 2, window: 1h, consistency: eventual }}
   - {{ name: few_exact, match: {{ path: /few_exact }}, key: "few:${{header:x-user}}", limit: 2, window: 1h, algorithm: fixed_window }}
+  - {{ name: bucket, match: {{ path: /bucket }}, key: "bucket:${{header:x-user}}", limit: 2, window: 1h, consistency: strict }}
 """
 PATHS = ("/near", "/soon", "/exact")
 SECOND = 1.0
@@ -182,7 +183,7 @@ def test_host_that_starts_later_and_agent_that_is_killed(hosts, backend, server)
 def test_key_is_found_by_its_value(hosts):
     one, two = hosts
     shown = json.loads(one.weir("key", "show", "7", "--json"))["items"]
-    assert {(item["rule"], item["key"]) for item in shown} == {(path[1:], "user:7") for path in PATHS} | {(f"few_{path[1:]}", "few:7") for path in PATHS}
+    assert {(item["rule"], item["key"]) for item in shown} == {(path[1:], "user:7") for path in PATHS} | {(f"few_{path[1:]}", "few:7") for path in PATHS} | {("bucket", "bucket:7")}
     # An address may be a user as well: nothing is changed before it is clear which.
     refused = one.weir("key", "block", "192.0.2.7", code=2)
     assert "is part of several keys" in refused and "ip:192.0.2.7 --rule login" in refused
@@ -190,6 +191,13 @@ def test_key_is_found_by_its_value(hosts):
     assert one.weir("key", "unblock", "192.0.2.7", "--rule", "login").strip() == "login: ip:192.0.2.7 unblocked on all hosts"
     assert one.weir("key", "take", "few:7", "--rule", "few_near", "--cost", "2").strip() == "few_near: few:7 took it, 0 left"
     assert one.weir("key", "take", "few:7", "--rule", "few_near").startswith("few_near: few:7 denied, 0 left, passes again in ")
+    # A prefix that no rule has is a mistake; --rule takes it.
+    for action in ("show", "block", "unblock", "reset", "take"):
+        refused = one.weir("key", action, "key:7", code=1)
+        assert refused == f"weir key {action}: no rule counts a key such as 'key:7'; keys of rules: user:${{header:x-user}}, " \
+            "ip:${client_ip}, few:${header:x-user}, bucket:${header:x-user}; --rule NAME takes any key\n"
+    assert one.weir("key", "reset", "key:7", "--rule", "near").strip() == "near: key:7 reset on all hosts"
+    assert one.request("GET", "/v1/keys?about=key:7")[1]["items"] == []
     assert "no rule of this name" in one.weir("key", "block", "user:7", "--rule", "nope", code=1)
     assert "for: such as 10m" in one.weir("key", "block", "user:7", "--for", "soon", code=1)
 
@@ -215,6 +223,12 @@ def test_store_that_is_gone_and_has_lost_everything(hosts, backend, server):
     output = one.weir("key", "block", "user:10", "--rule", "near", "--all-hosts", code=1)
     assert output.startswith("near: user:10 blocked for 1h on this host, and on the others when the store has it: ")
     assert one.denies("10") and not two.denies("10") and two.denies("9")
+    # The list states that it may lack blocks. A command has none of its own; the agent knows those that it has read.
+    listed = one.weir("key", "list", code=1)
+    assert "no key is blocked" not in listed and "weir key list: the store cannot be read (" in listed
+    assert json.loads(weir("key", "list", "--json", cwd=one.folder, code=1).stdout)["why"]
+    known = weir("key", "list", "--url", f"http://127.0.0.1:{one.admin}", env={"WEIR_TOKEN": one.token}, code=1)
+    assert "user:9" in known.stdout and "the store cannot be read (" in known.stderr
     server.start()  # empty
     wait_until(lambda: two.denies("10"), "the block that waited", 20, every=0.1)
     wait_until(lambda: any("restored them" in host.log_text() for host in hosts), "the restored blocks", 20, every=0.1)
@@ -265,6 +279,7 @@ def test_cluster(backend):
         wait_until(lambda: all('],"hosts":"all"' in one.weir("key", "show", "user:0", "--json") for one in both), "both agents", every=0.2)
         assert both[0].weir("key", "block", "user:1", "--rule", "exact").strip() == "exact: user:1 blocked for 1h on all hosts"
         within_a_second(lambda: both[1].denies("1", "/exact"), "the block")
+        wait_until(lambda: "gate-2: rule exact denied user:1" in both[0].weir("why", "user:1", code=None), "the denial of the other host", 20, every=0.2)
     finally:
         for one in both:
             one.remove()

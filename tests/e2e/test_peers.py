@@ -92,7 +92,7 @@ def random_descriptor(chance):
         unit = chance.choice(["HOUR", "DAY", "MONTH", "YEAR"])
         limit = chance.randint(1, 12), rls_pb2.Unit.Value(unit)
         values = [f"own {unit}", f"own {unit} too"]
-    # A look at a limit of 0 is told apart in docs/service-grpc.md.
+    # A look at a limit of 0 is told apart in docs/reference/grpc.md.
     hits = None if "banned" in shape or chance.random() < 0.6 else chance.choice([0, 0, 1, 2, 5, 20])
     return descriptor(*(f"{key}={chance.choice(values)}" for key in shape), hits=hits, limit=limit)
 
@@ -146,7 +146,7 @@ def throttlers(gateway):
 
 
 def test_as_throttlecrab(throttlers):
-    """Differences by docs/service-resp.md: another order, a burst that is the complete bucket, other roundings."""
+    """Differences by docs/reference/resp.md: another order, a burst that is the complete bucket, other roundings."""
     theirs, ours = throttlers
     seed = random.randrange(1 << 32)
     chance = random.Random(seed)

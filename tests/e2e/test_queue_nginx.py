@@ -1,4 +1,4 @@
-"""on_limit: queue in an nginx that weir does not manage, as docs/nginx.md has it."""
+"""on_limit: queue in an nginx that weir does not manage, as docs/reference/nginx-queue.md has it."""
 import http.server
 import json
 import pathlib
@@ -17,7 +17,7 @@ from ports import free_port
 from queued import wait_until_queue_answers
 from served import ENVIRONMENT, WEIR
 
-TEXT = (pathlib.Path(__file__).parents[2] / "docs" / "nginx.md").read_text()
+TEXT = (pathlib.Path(__file__).parents[2] / "docs" / "reference" / "nginx-queue.md").read_text()
 OWN = next(block for block in re.findall(r"```nginx\n(.*?)```", TEXT, re.S) if "weir_queue @" in block).replace("1m;", "10k;")
 
 

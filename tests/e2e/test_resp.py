@@ -547,7 +547,7 @@ def test_configurations_that_are_refused(gateway, stream, outside, output):
 
 
 def test_the_documentation(gateway):
-    text = (pathlib.Path(__file__).parents[2] / "docs" / "service-resp.md").read_text()
+    text = (pathlib.Path(__file__).parents[2] / "docs" / "reference" / "resp.md").read_text()
     (example,) = re.findall(r"```nginx\n(.*?)```", text, re.S)
     one = gateway(RULES, start=False, kind=RespGateway)
     for path, own in (("/usr/lib/nginx/modules/ngx_stream_weir_module.so", str(STREAM_MODULE)),

@@ -431,7 +431,7 @@ def test_health(service):
         assert problem.value.code() == grpc.StatusCode.INVALID_ARGUMENT
 
 
-TEXT = (ROOT / "docs" / "service-grpc.md").read_text()
+TEXT = (ROOT / "docs" / "reference" / "grpc.md").read_text()
 
 
 def test_every_directive_is_described():

@@ -1,5 +1,5 @@
 """Rules in files with a dashboard (admin: { rules: files }), where the rules are if that is not stated, and the recipes of
-docs/control.md for rules in git, whose commands run here as they are written there."""
+docs/reference/rules-service.md for rules in git, whose commands run here as they are written there."""
 import json
 import pathlib
 import re
@@ -226,8 +226,8 @@ def test_a_changed_file_that_is_not_read_is_logged(host):
 # ---- The recipes ----
 
 def recipe(beginning):
-    """The commands of the code block in docs/control.md that begins so, as they are written there."""
-    page = (pathlib.Path(__file__).parents[2] / "docs/control.md").read_text()
+    """The commands of the code block in docs/reference/rules-service.md that begins so, as they are written there."""
+    page = (pathlib.Path(__file__).parents[2] / "docs/reference/rules-service.md").read_text()
     blocks = [block for block in re.findall("```sh\n(.*?)```", page, re.DOTALL) if block.startswith(beginning)]
     assert len(blocks) == 1
     return blocks[0].splitlines()

@@ -303,7 +303,7 @@ def test_hangup_reloads(serve):
     assert remaining(one.get("/two")) == "0"
 
 
-@pytest.mark.parametrize("what", ["hangup", "change"])
+@pytest.mark.parametrize("what", ["hangup", "change", "upgrade"])
 def test_what_comes_while_it_starts_is_taken_up(serve, what):
     """nginx's test of the file takes as long as it takes to look names up."""
     one = serve(start=False)
@@ -313,11 +313,16 @@ def test_what_comes_while_it_starts_is_taken_up(serve, what):
     slow.chmod(0o755)
     one.start(env={**ENVIRONMENT, "WEIR_NGINX": str(slow)}, running=False)
     wait_until((one.folder / "tried").exists, "the test")
-    if what == "hangup":
-        one.signal(signal.SIGHUP)
-    else:
+    if what == "upgrade":  # which a reload does not displace
+        one.signal(signal.SIGUSR2)
+        wait_until(lambda: len((one.folder / "tried").read_text()) > 1, "the second test")
+    if what == "change":
         one.change("limit: 2", "limit: 5")
+    else:
+        one.signal(signal.SIGHUP)
     one.wait_for_log("is running")
+    if what == "upgrade":
+        one.wait_for_log("has taken over")
     one.wait_for_log("reloaded")
     wait_until(lambda: one.get("/two").headers["X-RateLimit-Limit"] == ("5" if what == "change" else "2"), "the limit")
 

@@ -1,7 +1,9 @@
 """weir serve: files that are refused and why, and looking without running."""
 import os
 import pathlib
+import pty
 import re
+import select
 import shutil
 import signal
 import socket
@@ -9,11 +11,12 @@ import subprocess
 import time
 
 import pytest
+import requests
 
 from clients import get, in_time
-from gateway import NGINX
+from gateway import NGINX, wait_until
 from ports import free_ports_in_a_row
-from served import ENVIRONMENT, PRELOAD, WEIR, certificate, stale_folders
+from served import ENVIRONMENT, WEIR, certificate, stale_folders
 from serving import HEAD, RULES
 
 
@@ -269,29 +272,110 @@ def test_init(tmp_path):
     assert weir("serve", "absent.yaml").returncode == 1
 
 
-@pytest.mark.skipif(bool(PRELOAD), reason="starts what make builds")
-def test_the_quick_start():
-    root = pathlib.Path(__file__).parent.parent.parent
-    port = free_ports_in_a_row(3)
-    process = subprocess.Popen([root / "examples" / "run.sh"], env={**ENVIRONMENT, "WEIR_PORT": str(port)},
-                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True)
+def demo(port, *arguments, stdout):
+    return subprocess.Popen([WEIR, "serve", "--demo", "--port", str(port), *arguments], env=ENVIRONMENT, stdout=stdout,
+                            stderr=subprocess.PIPE, text=True, start_new_session=True)
+
+
+def text_until(descriptor, end):
+    """What is printed up to a text, within a minute."""
+    text, until = "", time.monotonic() + 60
+    while end not in text:
+        ready, _, _ = select.select([descriptor], [], [], max(0, until - time.monotonic()))
+        assert ready, text
+        text += os.read(descriptor, 4096).decode()
+    return text
+
+
+def stopped(process):
+    """Ends a demo. Its log."""
+    process.send_signal(signal.SIGINT)
+    _, log = process.communicate(timeout=60)
+    assert process.returncode == 0, log
+    return log
+
+
+def test_the_demo_logs_in_by_a_link_on_a_terminal():
+    port = free_ports_in_a_row(4)
+    terminal, end = pty.openpty()
+    process = demo(port, "--traffic", stdout=end)
     try:
-        output = ""
-        while "Ctrl-C" not in output:
-            line = process.stdout.readline()
-            assert line, output
-            output += line
-        assert output.count("curl ") == 3
-        assert in_time(lambda: [get(port, f"/hello/{i}").status for i in range(3)], 0.9) == [200, 200, 429]
-        assert get(port, "/api/items", headers={"X-User-Id": "ada"}).headers["X-RateLimit-Remaining"] == "4"
-        again = subprocess.run([root / "examples" / "run.sh"], env={**ENVIRONMENT, "WEIR_PORT": str(port)},
-                               capture_output=True, text=True, timeout=60, check=False)
-        assert again.returncode == 1 and "in use" in again.stderr and "Try in" not in again.stdout
-        assert pathlib.Path(f"/dev/shm/weir-quickstart-{port}").exists()  # it is the first one's
-        os.killpg(process.pid, signal.SIGINT)  # as a terminal does
-        process.communicate(timeout=60)
-        assert process.returncode == 0
+        text = text_until(terminal, "Ctrl-C stops everything")
+        assert text.count("curl ") == 2
+        link = re.search(rf"http://127\.0\.0\.1:{port + 2}/#login=([\w-]{{40,}})", text)[1]
+        folder = re.search(r"removes (/\S+weir-demo-\w+)\.", text)[1]
+        session = f"http://127.0.0.1:{port + 2}/v1/session"
+        first, second = (requests.post(session, json={"link": link}, timeout=20) for _ in range(2))
+        assert (first.status_code, first.json()["role"], second.status_code) == (201, "operator", 401)
+        assert requests.get(session, cookies=first.cookies, timeout=20).status_code == 200
+        assert get(port, "/api/items", headers={"X-User-Id": "lin"}).headers["X-RateLimit-Remaining"] == "4"
+        allowed = r'weir_decisions_total{[^}]*rule="user-api"[^}]*decision="allow"[^}]*} [1-9]\d'
+        wait_until(lambda: re.search(allowed, requests.get(f"http://127.0.0.1:{port + 1}/metrics", timeout=20).text),
+                   "requests of its own")
+        again = subprocess.run([WEIR, "serve", "--demo", "--port", str(port)], env=ENVIRONMENT, capture_output=True,
+                               text=True, timeout=60, check=False)
+        assert again.returncode == 1 and "in use" in again.stderr and "--port" in again.stderr and not again.stdout
+        log = stopped(process)
+        assert link not in log and "stopped" in log
+        assert not pathlib.Path(folder).exists()
     finally:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
-    assert not pathlib.Path(f"/dev/shm/weir-quickstart-{port}").exists()
+        os.close(terminal)
+        os.close(end)
+
+
+def test_the_demo_prints_no_link_into_a_file():
+    port = free_ports_in_a_row(4)
+    process = demo(port, stdout=subprocess.PIPE)
+    try:
+        text = text_until(process.stdout.fileno(), "Ctrl-C stops everything")
+        assert "#login=" not in text
+        file = re.search(r"token link me --role operator --file (\S+)", text)[1]
+        made = subprocess.run([WEIR, "token", "link", "me", "--role", "viewer", "--file", file], env=ENVIRONMENT,
+                              capture_output=True, text=True, timeout=60, check=True)
+        link = made.stdout.strip().split("#login=")[1]
+        done = requests.post(f"http://127.0.0.1:{port + 2}/v1/session", json={"link": link}, timeout=20)
+        assert (done.status_code, done.json()["who"], done.json()["role"]) == (201, "me", "viewer")
+        assert in_time(lambda: [get(port, f"/hello/{i}").status for i in range(3)], 0.9) == [200, 200, 429]
+        assert link not in stopped(process)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+    assert not pathlib.Path(file).exists()
+
+
+def test_the_demo_removes_what_a_killed_one_left():
+    port = free_ports_in_a_row(4)
+    processes = []
+    try:
+        folders = []
+        for _ in range(2):
+            processes.append(demo(port, stdout=subprocess.PIPE))
+            text = text_until(processes[-1].stdout.fileno(), "Ctrl-C stops everything")
+            folders.append(pathlib.Path(re.search(r"removes (/\S+weir-demo-\w+)\.", text)[1]))
+            if len(folders) == 1:
+                processes[0].kill()
+                processes[0].wait(20)
+                wait_until(lambda: not is_open(port) and not is_open(port + 2), "the end of the others")
+                assert folders[0].exists()
+                time.sleep(2.1)  # a younger folder may be one that is just being made
+        assert not folders[0].exists() and folders[1].exists()
+        stopped(processes[1])
+        assert not folders[1].exists()
+    finally:
+        for process in processes:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+
+
+def is_open(port):
+    with socket.socket() as client:
+        return client.connect_ex(("127.0.0.1", port)) == 0
+
+
+def test_wrong_command_lines_of_the_demo():
+    for arguments in (["--demo", "weir.yaml"], ["--demo", "--check"], ["--traffic"], ["--port", "8090"],
+                      ["--demo", "--port", "80"], ["--demo", "--port", "x"]):
+        done = subprocess.run([WEIR, "serve", *arguments], capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode == 2 and done.stderr.startswith("weir serve: "), arguments

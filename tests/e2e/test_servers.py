@@ -32,8 +32,8 @@ def release(request, monkeypatch):
 
 
 def allow_user(server):
-    """The user of docs/store.md with no more than its permissions. Returns the store's URL with it."""
-    lines = (ROOT / "docs/store.md").read_text().replace("\\\n", " ").splitlines()
+    """The user of docs/reference/store.md with no more than its permissions. Returns the store's URL with it."""
+    lines = (ROOT / "docs/reference/store.md").read_text().replace("\\\n", " ").splitlines()
     commands = [shlex.split(line, comments=True)[1:] for line in lines if line.startswith("redis-cli ACL SETUSER")]
     assert len(commands) == 2
     for words in commands:

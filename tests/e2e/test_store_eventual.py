@@ -341,7 +341,7 @@ def test_weir_agent_leaves_a_segment_that_it_cannot_read(redis_server, gateway, 
         done = run_agent(*(() if more else ("--once",)), file)
         f.seek(8)
         f.write(version)
-    assert done.returncode == 1 and "made by another version of weir; remove the file" in done.stderr, done.stderr
+    assert done.returncode == 1 and "made by another version of weir; 'weir segment convert' converts it" in done.stderr, done.stderr
     assert host.segment.stat().st_ino == before
     host.reload()
     assert left(host.port) == 996

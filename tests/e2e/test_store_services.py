@@ -196,6 +196,52 @@ def test_resp_pipelines_keep_their_order(redis_server, gateway):
     assert b"weir:five:c%20c" in server.client().keys()
 
 
+# ---- Denials of more than 2^32 microseconds ----
+
+def same(waits, least):
+    """Each denial reports the same end: the first, which the store decided, and those that the host remembers."""
+    assert least <= waits[-1] and max(waits) - min(waits) <= 2, waits
+
+
+@pytest.mark.parametrize("algorithm", ["token_bucket", "fixed_first", "sliding_window_log"])
+def test_denials_of_a_daily_quota_report_the_same_end(redis_server, hosts, algorithm):
+    server = redis_server()
+    one, = hosts(server, 1, rules(strict("day", 1, ALGORITHMS[algorithm], window="1d")), server=DOORS)
+    assert get(one.port, "/", **key("a")).status == 200
+    first = get(one.port, "/", **key("a"))
+    before = server.calls()
+    denied = [first] + [get(one.port, "/", **key("a")) for _ in range(3)]
+    assert {each.status for each in denied} == {429}
+    same([int(each.headers["Retry-After"]) for each in denied], 86390)
+    same([int(each.headers["X-RateLimit-Reset"]) for each in denied], time.time() + 86380)
+    item = {"attributes": {"headers": {"x-key": "a"}, "path": "/x"}}
+    checked = [post(one.port, "/v1/check", item)[1] for _ in range(2)]
+    same([each["retry_after_s"] for each in checked], 86380)
+    assert server.calls() == before
+    state = json.loads(get(one.port, "/v1/keys/day/a").body)
+    same([checked[-1]["retry_after_s"], state["retry_after_s"]], 86380)
+
+
+def test_denials_of_a_daily_quota_report_the_same_end_in_resp(redis_server, gateway):
+    store = f"weir_store {redis_server().url()} deadline=3s;"
+    text = rules(strict("day", 1, ALGORITHMS["fixed_first"], window="1d"))
+    one = gateway(text, kind=RespGateway, http=store, outside=store)
+    with Client(one.resp) as c:
+        replies = [fields(c.do("WEIR.CHECK", "header:x-key", "a")) for _ in range(4)]
+    assert [each["decision"] for each in replies] == [b"allow"] + [b"deny"] * 3
+    for name in ("retry_after_ms", "reset_ms"):
+        same([each[name] / 1000 for each in replies[1:]], 86390)
+
+
+def test_denials_of_a_yearly_quota_report_the_same_end_in_grpc(redis_server, hosts):
+    text = "domain: d\ndescriptors:\n  - { key: one, rate_limit: { unit: year, requests_per_unit: 1 } }\n"
+    one, = hosts(redis_server(), 1, text, server=rls.LOCATIONS, listen="http2")
+    with rls.client(one.port) as c:
+        replies = [c.request("one=x") for _ in range(4)]
+    assert [each.overall_code for each in replies] == [rls.OK] + [rls.OVER] * 3
+    same([each.statuses[0].duration_until_reset.seconds for each in replies], 1)
+
+
 def test_without_strict_rules_no_requests_are_sent(redis_server, hosts):
     server = redis_server()
     one, = hosts(server, 1, "rules:\n  - { name: five, key: '${header:x-key}', limit: 5, window: 1h }\n")

@@ -1,4 +1,4 @@
-"""weir serve is replaced by another version of itself while it serves: docs/upgrading.md."""
+"""weir serve is replaced by another version of itself while it serves: docs/guide/upgrading.md."""
 import collections
 import contextlib
 import fcntl

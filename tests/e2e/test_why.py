@@ -26,6 +26,7 @@ rules:
   - { name: listed, match: { path: /listed }, key: "ip:${client_ip}", limit: 5, window: 1h, block: { keys: ["ip:192.0.2.66"] } }
   - { name: needs, match: { path: /needs }, key: "${header:x-key}", on_missing_key: deny, limit: 5, window: 1h }
   - { name: short, match: { path: /short }, key: "ip:${client_ip}", limit: 1, window: 1s, algorithm: fixed_window }
+  - { name: plan, match: { path: /plan }, key: "user:${header:x-user}", limit: { pro: 9, default: 1 }, window: 1h }
 """
 
 
@@ -109,10 +110,18 @@ def test_text_is_of_sentences(host):
                         r"  3 of 3 were used; the limit is 3 in 1h\n"
                         r"  the first had path /api/items, client 192.0.2.7, request id-3, tier free\n"
                         r"  rule everyone allowed it: \d+ of 100000 left\n"
-                        rf"  it would pass in [\d.]+ s, at {time}\n", done.stdout), done.stdout
+                        rf"  it would pass in [\d.]+ s, at {time}, if its tier is still free\n", done.stdout), done.stdout
     assert "it is on a block list" in why(host, "192.0.2.66").stdout
     listed = why(host).stdout
     assert listed.index("listed") < listed.index("tried") < listed.index("api ")
+
+
+def test_when_it_passes_is_by_the_tier_of_that_time(host):
+    assert [ask(host, "/plan", X_User="51") for _ in range(2)] == [200, 429]
+    assert [ask(host, "/plan", X_User="51", X_Plan="pro") for _ in range(3)] == [200] * 3  # another plan since then
+    entry, = denials(host, "plan")
+    assert entry["by_tier"] and entry["tier"] is None and entry["passes"] is False
+    assert re.search(r"  it would pass in [\d.]+ s, at \S+Z, if its limit is still the default\n", why(host, "plan").stdout)
 
 
 def test_what_was_missing_is_named(host):
@@ -131,7 +140,7 @@ def test_shadow_rules_would_have_denied(host):
 def test_without_a_match_it_reports_what_is_covered(host):
     done = why(host, "192.0.2.99")
     assert done.returncode == 1
-    assert re.fullmatch(r"no denial of 192\.0\.2\.99; the records have \d denied keys and begin at \S+Z\n", done.stdout)
+    assert re.fullmatch(r"no denial of 192\.0\.2\.99; the records have (1 denied key|[2-9] denied keys) and begin at \S+Z\n", done.stdout)
     assert "\x1b" not in why(host, "\x1b[2J").stdout
     for wrong in (("--since", "never", "x"), ("--since", "-1s", "x"), ("",), ("a", "b")):
         assert why(host, *wrong).returncode == 2, wrong

@@ -40,11 +40,12 @@
 #undef unpack
 
 #include "table/take.c"
+#include "table/resize.c"
 #include "table/fast_path.h"
 
 #include "world.h"
 
-enum { REFUNDS = 1, RESETS = 2, BLOCKS = 4 };
+enum { REFUNDS = 1, RESETS = 2, BLOCKS = 4, RESIZES = 8 };
 
 struct scenario {
     enum weir_algorithm algorithm;
@@ -57,7 +58,7 @@ struct scenario {
     bool tight;                   /* the slab is too small for all: WEIR_EFULL may happen */
     int64_t counts_us;            /* from now on, for so long all granted units still count in full */
     int64_t kept_us;              /* for so long a slot may be kept for a dead process; 0 is 5 s */
-    unsigned also;                /* REFUNDS, RESETS, BLOCKS */
+    unsigned also;                /* REFUNDS, RESETS, BLOCKS, RESIZES */
     void (*prepare)(int64_t cap); /* NULL: a key with or without an entry */
 };
 
@@ -169,13 +170,30 @@ static void use_filler(int64_t now_us, bool drop)
               : weir__slot_take(&op, &filler_limit, &filler[i], 1, WEIR__TAKE, &decision));
 }
 
+static int64_t resizes, finished; /* over all schedules of a test */
+
+/* Begins to resize, or goes on with it; another process may have begun, ended or died. */
+static void resize(int64_t now_us, bool begin)
+{
+    struct weir__op op = op_at(now_us);
+    uint64_t moved;
+    unsigned doublings = (unsigned)explore_random(DOUBLINGS_MAX + 1);
+    explore_log(begin ? "resize to %u doublings" : "go on to resize", doublings);
+    if (begin && weir__resize_begin(&table, doublings) == 0)
+        resizes++;
+    else if (!begin && weir__is_resizing(&table))
+        finished += weir__resize_finish(&op, &moved) == 0;
+}
+
 static void act(int me)
 {
     int64_t now_us = clocks[explore_random(2)];
     int k = narrow || explore_random(3) ? 0 : explore_random(KEYS), cost = 1 + explore_random(scenario->cost_most);
-    int kind = explore_random(scenario->also ? 14 : 10);
+    int kind = explore_random(scenario->also & ~(unsigned)RESIZES ? 14 : 10);
 
-    if (kind < 5)
+    if (scenario->also & RESIZES && !explore_random(3))
+        resize(now_us, explore_random(2));
+    else if (kind < 5)
         take(me, k, cost, now_us);
     else if (kind < 10)
         use_filler(now_us, kind >= 8);
@@ -232,6 +250,12 @@ static void check_alone(void)
     }
     for (int i = 0; i < 4 * KEYS; i++)
         take(-1, i % KEYS, 1, clocks[1]);
+    if (weir__is_resizing(&table)) {
+        uint64_t moved;
+        note(weir__resize_finish(&op, &moved));
+        for (int i = 0; i < KEYS; i++)
+            check_account(&keys[i], clocks[1]);
+    }
     look_up_all(&op);
     check_settled(later);
 
@@ -537,6 +561,17 @@ TEST(resets)
 TEST(blocks)
 {
     RUN(25000, {SLOT, .also = BLOCKS}, {PAIR, .also = BLOCKS}, {LOG, ROOMY, .also = BLOCKS});
+}
+
+/* Regions of buckets are added and removed meanwhile, by several processes, which die in the middle. */
+TEST(resizes)
+{
+    resizes = finished = 0;
+    RUN(50000, {SLOT, .also = RESIZES}, {SLOT, .also = RESIZES | REFUNDS}, {PACKED, .also = RESIZES, .edge = true},
+        {PAIR, .also = RESIZES}, {PAIR, .also = RESIZES, .edge = true}, {WIDE, ROOMY, .also = RESIZES},
+        {LOG, ROOMY, .also = RESIZES}, {SLOT, .also = RESIZES | BLOCKS}, {SLOT, .also = RESIZES | RESETS},
+        {PAIR, .also = RESIZES, .prepare = prepare_rollover});
+    CHECK(resizes > 10 && finished > 10);
 }
 
 TEST(all_at_once)

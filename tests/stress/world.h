@@ -5,13 +5,21 @@
 #ifndef WEIR_WORLD_H
 #define WEIR_WORLD_H
 
-enum { BUCKETS_MAX = 4, CHUNKS_MAX = 48, KEYS = 3, FILLERS_MAX = 20 };
+/* Up to four regions of buckets, after two doublings. */
+enum {
+    BUCKETS_MAX = 4,
+    DOUBLINGS_MAX = 2,
+    BUCKETS_ALL = BUCKETS_MAX << DOUBLINGS_MAX,
+    CHUNKS_MAX = 48,
+    KEYS = 3,
+    FILLERS_MAX = 20
+};
 
 #define HOUR INT64_C(3600000000)
 #define BASE (10 * HOUR) /* a boundary of windows of an hour and of twenty minutes */
 
 static struct world {
-    struct weir__bucket bucket[BUCKETS_MAX];
+    struct weir__bucket bucket[BUCKETS_ALL];
     uint8_t chunk[CHUNKS_MAX * WEIR__CHUNK] __attribute__((aligned(64)));
     uint32_t lease[CHUNKS_MAX];
     uint64_t moves[WEIR__MOVES];
@@ -51,6 +59,8 @@ static void name_of(char *name, size_t size, const void *at)
         snprintf(name, size, "generation %zu", (offset - offsetof(struct world, moves)) / sizeof *world.moves);
     else if (at == &world.header.blocked_until_us)
         snprintf(name, size, "blocked_until");
+    else if (at == &world.header.geometry)
+        snprintf(name, size, "geometry");
     else
         snprintf(name, size, "%s", at == &world.header.slab_cursor ? "cursor" : "?");
 }
@@ -63,7 +73,9 @@ static void show_slot(char *text, size_t size, weir__cell cell)
         snprintf(text, size, "empty(%" PRIx64 ")", cell.hi);
         return;
     }
-    if (weir__is_frozen(cell.lo))
+    if (weir__is_leaving(cell.lo))
+        snprintf(state, sizeof state, "LEAVING");
+    else if (weir__is_frozen(cell.lo))
         snprintf(state, sizeof state, "FROZEN%u>%u", p.version, p.state & 3);
     else if (p.state == WEIR__TENTATIVE || p.state == WEIR__RESERVED)
         snprintf(state, sizeof state, "%s", p.state == WEIR__TENTATIVE ? "TENTATIVE" : "RESERVED");
@@ -98,7 +110,7 @@ static void explore_show(const char *what, const void *at, int bytes, weir__cell
 
 static void show_world(const char *when)
 {
-    for (uint64_t i = 0; i < table.buckets * WEIR__BUCKET_SLOTS && explore.trace; i++) {
+    for (uint64_t i = 0; i < BUCKETS_ALL * WEIR__BUCKET_SLOTS && explore.trace; i++) {
         char text[128];
         show_slot(text, sizeof text, world.bucket[i / WEIR__BUCKET_SLOTS].slot[i % WEIR__BUCKET_SLOTS]);
         printf("%s: bucket %d.%d %s\n", when, (int)(i / WEIR__BUCKET_SLOTS), (int)(i % WEIR__BUCKET_SLOTS), text);
@@ -158,6 +170,8 @@ static void make_world(int chunks, bool narrow)
     table = (struct weir__table){.header = &world.header,
                                  .bucket = world.bucket,
                                  .buckets = 2 + (uint64_t)explore_random(3),
+                                 .stride = BUCKETS_MAX,
+                                 .doublings_max = DOUBLINGS_MAX,
                                  .stats = &world.stats,
                                  .moves = world.moves,
                                  .lease = world.lease,
@@ -193,19 +207,20 @@ static void empty_lines(void)
 /* ---- Invariants ---- */
 
 /* No duplicates: a tag counts in one slot at most. The copy at the end of a displacement counts from when the original
- * is gone. */
+ * is gone, and an entry that leaves for another region does not count once it has arrived there. */
 static void check_single(uint64_t tag)
 {
-    int counting = 0, frozen = 0, landed = 0;
-    for (uint64_t i = 0; i < table.buckets * WEIR__BUCKET_SLOTS; i++) {
+    int counting = 0, frozen = 0, landed = 0, leaving = 0;
+    for (uint64_t i = 0; i < BUCKETS_ALL * WEIR__BUCKET_SLOTS; i++) {
         uint64_t lo = world.bucket[i / WEIR__BUCKET_SLOTS].slot[i % WEIR__BUCKET_SLOTS].lo;
         if (weir__cell_tag(lo) != tag)
             continue;
         frozen += weir__is_frozen(lo);
         landed += weir__is_landed(lo);
+        leaving += weir__is_leaving(lo);
         counting += weir__is_normal(lo) || weir__is_frozen(lo);
     }
-    if (counting + (frozen ? 0 : landed) > 1)
+    if (counting + (frozen ? 0 : landed) > 1 || leaving > 1)
         explore_fail("twins of %" PRIx64, tag);
 }
 
@@ -245,11 +260,11 @@ static void look_up_all(const struct weir__op *op)
 static void check_settled(int64_t by_us)
 {
     struct weir__op op = op_at(by_us);
-    for (uint64_t i = 0; i < table.buckets * WEIR__BUCKET_SLOTS; i++) {
+    for (uint64_t i = 0; i < BUCKETS_ALL * WEIR__BUCKET_SLOTS; i++) {
         weir__cell seen = world.bucket[i / WEIR__BUCKET_SLOTS].slot[i % WEIR__BUCKET_SLOTS];
         if (!weir__cell_tag(seen.lo) || weir__is_normal(seen.lo))
             continue;
-        if (weir__is_frozen(seen.lo) || weir__is_landed(seen.lo))
+        if (weir__is_frozen(seen.lo) || weir__is_landed(seen.lo) || weir__is_leaving(seen.lo))
             explore_fail("a move of %" PRIx64 " was not finished", weir__cell_tag(seen.lo));
         else if (!is_free(&op, seen))
             explore_fail("a slot is kept for %" PRIx64 ", which no process uses", weir__cell_tag(seen.lo));

@@ -27,10 +27,30 @@ test("advice opens the changed rule in the editor, ready for the shadow, and sav
     await close(page);
 });
 
-test("says nothing when there is nothing to say", async () => {
+test("without advice: what is looked at, how much data there is, and when there will be more", async () => {
     const page = await open("#/rules");
-    await page.route("**/v1/advice*", (route) => route.fulfill({ json: { advice: [] } }));
+    const needs = { seconds: 600, requests: 1000, denied: 50, hours: 168 };
+    const basis = { rules: 2, seconds: 240, hours: 0, busiest: "<b>search</b>", requests: 812, denied: 7, keys: true };
+    await page.route("**/v1/advice*", (route) => route.fulfill({ json: { advice: [], basis, needs } }));
+    const says = async (text) => {
+        await page.goto(page.url().replace(/#.*/, "#/rules"));
+        await page.getByRole("link", { name: "Advice" }).click();
+        await page.getByText("Nothing to advise").waitFor();
+        await page.getByText(text).waitFor();
+    };
+    await says("Advice about denials is possible in 6 min. Limits that are too loose are reported after a week of history, in 7 d.");
+    const figures = page.getByRole("region", { name: "Data so far" });
+    assert.deepEqual(await figures.locator("tbody tr").nth(2).locator("th, td").allTextContents(), ["Requests of the busiest rule", "812 (<b>search</b>)", "1,000"]);
+    await page.getByText("Too strict: many keys steadily ask for more than the limit").waitFor();
+    basis.seconds = 1200;
+    await says("Advice about denials is possible once a rule has 1,000 requests within an hour, in about 4 min 38 s at its present rate.");
+    Object.assign(basis, { requests: 5000, hours: 200 });
+    await says("There is enough data about denials: advice appears here when a rule needs it.");
+    basis.rules = 0;
+    await says("There will be advice about rules once some are enforced.");
+    await page.unroute("**/v1/advice*");
+    await page.goto(page.url().replace(/#.*/, "#/rules"));
     await page.getByRole("link", { name: "Advice" }).click();
-    await page.getByText("Nothing to advise").waitFor();
+    await page.getByRole("region", { name: "Data so far" }).waitFor(); /* as the server has it */
     await close(page);
 });

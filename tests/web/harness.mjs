@@ -91,7 +91,7 @@ export async function open(place = "#/", { role = "operator", token, url = host.
     const elsewhere = [];
     page.on("pageerror", (error) => wrong.push(String(error)));
     page.on("console", (message) => {
-        const expected = /status of (401|404|409|412|422|429)/.test(message.text()); /* Chromium's own note on a refused request */
+        const expected = /status of (400|401|404|409|412|422|429)/.test(message.text()); /* Chromium's own note on a refused request */
         if (message.type() === "error" && !expected) wrong.push(message.text());
     });
     page.on("dialog", (dialog) => {

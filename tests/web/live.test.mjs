@@ -62,6 +62,29 @@ test("what is shed stands beside what is denied", async () => {
     await close(page);
 });
 
+test("latency as ranges with two digits, and rates with three", async () => {
+    const page = await open("#/rules");
+    const counts = { allowed: 1234.56, denied: 98765.4, delayed: 0.25, shed: 12 };
+    const check_seconds = { p50: 32.768e-6, p99: 1.048576e-3, below_s: [16.384e-6, 32.768e-6, 65.536e-6, 1.048576e-3], counts: [0, 0, 0, 0, 0] };
+    await page.route("**/v1/stats", async (route) => {
+        const stats = await (await route.fetch()).json();
+        stats.rules = [{ name: "bulk", shadow: false, totals: counts, rates: { "1s": counts, "10s": counts, "60s": counts } }];
+        await route.fulfill({ json: { ...stats, check_seconds } });
+    });
+    await page.goto(`${host.url}/#/`);
+    const latency = page.getByRole("region", { name: "Latency", exact: true });
+    await latency.getByText("No check was timed yet").waitFor();
+    check_seconds.counts = [0, 60, 30, 9, 1];
+    await latency.getByText("100 timed, about 1 in 64").waitFor();
+    assert.deepEqual(await latency.locator("dd").allTextContents(), ["≈ 16 to 33 µs", "≈ 33 to 66 µs", "≈ 0.066 to 1 ms"]);
+    assert.deepEqual(await latency.locator("tbody th").allTextContents(), ["16 to 33 µs", "33 to 66 µs", "0.066 to 1 ms", "over 1 ms"]);
+    const tiles = await page.locator(".tile .big").allTextContents();
+    assert.deepEqual(tiles.slice(0, 4), ["1,230/s", "98.8K/s", "12/s", "0.3/s"]);
+    for (const text of await page.locator(".facts dd").allTextContents())
+        for (const [figure] of text.matchAll(/(?<![\w.:/-])\d+\.\d+(?![\w.])/g)) assert.ok(figure.replace(/^0\.0*|\D/g, "").length <= 3, `${figure} of “${text}”`);
+    await close(page);
+});
+
 const hostOf = (name, more = {}) => ({ id: name.padEnd(16, "0"), name, here: false, state: "running", heard_s: 1.2, via: "store", version: "0.1.0",
     rates: { allowed: 10, denied: 2, delayed: 0, shed: 1 }, level: 41.2, store: "up", rules: "9f31c02000000000", rule_count: 3, rules_differ: false, ...more });
 

@@ -35,7 +35,7 @@ test("loads, asks for a token, refuses a wrong one, shows the overview", async (
 
 test("every view opens from the menu", async () => {
     const page = await open();
-    for (const [link, title] of [["Rules", "Rules"], ["Shadow", "Shadow against enforced"], ["Keys", "Keys"], ["Advice", "Advice"],
+    for (const [link, title] of [["Rules", "Rules"], ["Shadow", "Shadow against enforced"], ["Keys", "Keys"], ["Check", "Check a request"], ["Advice", "Advice"],
         ["Audit", "Audit log"], ["Tokens", "Tokens"], ["Overview", "Overview"]]) {
         await page.getByRole("navigation", { name: "Main" }).getByRole("link", { name: link }).click();
         await page.getByRole("heading", { name: title, level: 1 }).waitFor();

@@ -22,6 +22,21 @@ test("when the session ends, logging in again loses nothing that was typed", asy
     await close(page);
 });
 
+test("a login link logs in once, and leaves the address", async () => {
+    const { link } = await api("POST", "/v1/login-links", { body: { name: fresh("link"), role: "editor" }, status: 201 });
+    const page = await open(`#login=${link}`, { role: null });
+    await page.getByText("(editor)").waitFor();
+    await page.getByRole("heading", { name: /^Segment/ }).waitFor();
+    assert.ok(!page.url().includes(link), "not in the address");
+    await page.goBack().catch(() => {});
+    assert.ok(!page.url().includes(link), "not in the history");
+    await close(page);
+    const other = await open(`#login=${link}`, { role: null });
+    await other.getByText("This login link was used, or has expired.").waitFor();
+    assert.ok(!other.url().includes(link));
+    await close(other);
+});
+
 test("a revoked token ends its sessions, and live figures go on after another log-in", async () => {
     const made = await api("POST", "/v1/tokens", { body: { name: fresh("guest"), role: "viewer", expires: "1d" }, status: 201 });
     const page = await open("#/", { token: made.token });

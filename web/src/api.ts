@@ -40,14 +40,15 @@ export function may(role: keyof typeof rank): boolean {
 }
 
 interface ErrorBody {
-    error?: { code?: string; message?: string; errors?: Problem[] };
+    error?: { code?: string; message?: string; field?: string | null; errors?: Problem[] };
     errors?: Problem[];
 }
 
 function failure(status: number, body: unknown, retryAfter: string | null): Failure {
     const reply = (body && typeof body === "object" ? body : {}) as ErrorBody;
     const problems = reply.error?.errors ?? reply.errors ?? [];
-    const message = reply.error?.message ?? problems[0]?.message ?? `the server replied ${status}`;
+    const field = reply.error?.field ? `${reply.error.field}: ` : "";
+    const message = reply.error?.message ? field + reply.error.message : problems[0]?.message ?? `the server replied ${status}`;
     return new Failure(status, reply.error?.code ?? String(status), message, problems, Number(retryAfter) || 0);
 }
 

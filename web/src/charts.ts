@@ -3,6 +3,7 @@ import uPlot from "uplot";
 import { get, query, errorText } from "./api";
 import { freshId, h, replace, setText, table } from "./dom";
 import { millis, rate } from "./format";
+import { chosenHost } from "./hosts";
 import type { Tally } from "./figures";
 import type { History } from "./types";
 
@@ -13,6 +14,7 @@ export const labels: Record<Series, string> = {
 /* Dashes distinguish the series without colours. */
 const dashes: Record<Series, number[]> = { allowed: [], denied: [], delayed: [6, 3], shed: [8, 2, 2, 2], shadow_denied: [2, 3] };
 const tableRows = 12;
+const hiddenDrawMs = 10000; /* charts out of sight are drawn at most this often: a capture of the whole page has them */
 const charts = new Set<Chart>();
 
 function clock(at: number): string {
@@ -32,6 +34,7 @@ export class Chart {
     private visible = false;
     private loaded = false;
     private open = false;
+    private drawnAt = 0;
 
     /* `rule` "": the sum of all rules. `seconds`: time span. */
     constructor(readonly title: string, readonly rule: string, readonly series: Series[], private seconds: number) {
@@ -67,7 +70,7 @@ export class Chart {
         try {
             const step = Math.max(1, Math.floor(this.seconds / 600));
             const history = await get<History>(
-                `/v1/stats/history${query({ rule: this.rule, seconds: this.seconds, step })}`);
+                `/v1/stats/history${query({ rule: this.rule, seconds: this.seconds, step, ...chosenHost() })}`);
             const until = history.known ? millis(history.until) / 1000 : 0;
             const points = history.known ? history[this.series[0]!]?.length ?? 0 : 0;
             const times = Array.from({ length: points }, (_, i) => until - (points - 1 - i) * history.step);
@@ -102,11 +105,17 @@ export class Chart {
         this.draw();
     }
 
+    /* Draws what is out of sight, too. */
+    drawNow(): void {
+        this.drawnAt = 0;
+        this.draw();
+    }
+
     /* After a change of the colours. */
     repaint(): void {
         this.plot?.destroy();
         this.plot = null;
-        this.draw();
+        this.drawNow();
     }
 
     private legend(): HTMLElement {
@@ -131,6 +140,7 @@ export class Chart {
             width: this.plotBox.clientWidth || 300,
             height: this.plotBox.clientHeight || 160,
             legend: { show: false },
+            padding: [8, 28, 0, 0], /* for half of the last time */
             cursor: { y: false, drag: { x: false, y: false }, points: { size: 6 } },
             scales: { y: { range: (_u, _min, max) => [0, Math.max(1, (max ?? 0) * 1.1)] } },
             axes: [{ ...axis, size: 28, space: 76, values: (_u, all, _i, _space, step) => all.map((v) => clock(v).slice(0, step < 60 ? 8 : 5)) }, { ...axis, size: 46, values: (_u, all) => all.map((v) => rate(v).replace("/s", "")) }],
@@ -158,10 +168,12 @@ export class Chart {
         if (!this.loaded) return;
         this.showValues(this.plot?.cursor.idx ?? null);
         const last = this.data[0]!.length - 1;
-        const now = this.series.map((name, i) => `${labels[name]} ${rate(this.data[i + 1]![last])}`).join(", ");
-        this.plotBox.setAttribute("aria-label", `Chart of ${this.title}. Now: ${now}`);
+        const rates = this.series.map((name, i) => `${labels[name]} ${rate(this.data[i + 1]![last])}`).join(", ");
+        this.plotBox.setAttribute("aria-label", `Chart of ${this.title}. Now: ${rates}`);
         if (this.open) this.drawTable();
-        if (!this.visible) return;
+        const now = performance.now();
+        if (!this.visible && this.drawnAt > 0 && now - this.drawnAt < hiddenDrawMs) return;
+        this.drawnAt = now;
         if (this.plot) this.plot.setData(this.data as uPlot.AlignedData);
         else this.plot = this.make();
     }
@@ -186,3 +198,7 @@ export class Chart {
 export function repaintCharts(): void {
     for (const chart of charts) chart.repaint();
 }
+
+window.addEventListener("beforeprint", () => {
+    for (const chart of charts) chart.drawNow();
+});

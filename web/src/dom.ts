@@ -61,17 +61,32 @@ export function select(options: [string, string][], value: string): HTMLSelectEl
     return element;
 }
 
-/* A table that scrolls on narrow screens, also by keys. */
+/* A table whose rows are stacked, each value after its label, while its columns need more room than it has. */
+const stacking = new ResizeObserver((entries) => {
+    for (const { target } of entries) {
+        const box = target as HTMLElement;
+        if (box.clientWidth === 0 || box.clientWidth < Number(box.dataset.needs)) continue;
+        box.classList.remove("stacked");
+        const needs = box.firstElementChild!.scrollWidth;
+        box.dataset.needs = String(needs);
+        box.classList.toggle("stacked", needs > box.clientWidth);
+    }
+});
+
+/* Roles are explicit: browsers drop those of table elements that are laid out otherwise. */
 export function table(caption: string, heads: string[], rows: Child[][], numeric: number[] = []): HTMLElement {
     const cell = (i: number) => (numeric.includes(i) ? "num" : null);
     const body = rows.map((row) =>
-        h("tr", {}, row.map((child, i) =>
-            i === 0 ? h("th", { scope: "row", class: cell(i) }, child) : h("td", { class: cell(i) }, child))));
-    return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": caption },
-        h("table", {}, h("caption", { class: "visually-hidden" }, caption),
-            h("thead", {}, h("tr", {}, heads.map((head, i) => h("th", { scope: "col", class: cell(i) },
-                head || h("span", { class: "visually-hidden" }, "Actions"))))),
-            h("tbody", {}, body)));
+        h("tr", { role: "row" }, row.map((child, i) =>
+            i === 0 ? h("th", { role: "rowheader", scope: "row", class: cell(i), "data-label": heads[i] }, child) :
+                h("td", { role: "cell", class: cell(i), "data-label": heads[i] }, child))));
+    const box = h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": caption },
+        h("table", { role: "table" }, h("caption", { class: "visually-hidden" }, caption),
+            h("thead", { role: "rowgroup" }, h("tr", { role: "row" }, heads.map((head, i) =>
+                h("th", { role: "columnheader", scope: "col", class: cell(i) }, head || h("span", { class: "visually-hidden" }, "Actions"))))),
+            h("tbody", { role: "rowgroup" }, body)));
+    stacking.observe(box);
+    return box;
 }
 
 /* Announces a text to screen readers, and shows it for 6 seconds. */

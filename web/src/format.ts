@@ -1,19 +1,22 @@
 import type { Time } from "./types";
 
+/* Measured figures have at most three digits; counts and limits below 100,000 are exact. */
 const whole = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
-const fine = new Intl.NumberFormat("en", { maximumFractionDigits: 2 });
-const short = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
-const percent = new Intl.NumberFormat("en", { style: "percent", maximumFractionDigits: 1 });
+const fine = new Intl.NumberFormat("en", { maximumSignificantDigits: 3 });
+const short = new Intl.NumberFormat("en", { notation: "compact", maximumSignificantDigits: 3 });
+const percent = new Intl.NumberFormat("en", { style: "percent", maximumSignificantDigits: 3 });
+const rough = new Intl.NumberFormat("en", { maximumSignificantDigits: 2 });
 
 export function count(value: number | null | undefined): string {
     if (value === null || value === undefined || !Number.isFinite(value)) return "–";
-    if (!Number.isInteger(value) && Math.abs(value) < 100) return fine.format(value);
+    if (!Number.isInteger(value) && Math.abs(value) < 1000) return fine.format(value);
     return Math.abs(value) < 100000 ? whole.format(value) : short.format(value);
 }
 
 export function rate(value: number | null | undefined): string {
     if (value === null || value === undefined || !Number.isFinite(value)) return "–";
-    return `${Math.abs(value) < 100 && !Number.isInteger(value) ? value.toFixed(1) : count(value)}/s`;
+    if (Math.abs(value) < 100 && !Number.isInteger(value)) return `${value.toFixed(1)}/s`;
+    return `${(value < 10000 ? fine : short).format(value)}/s`;
 }
 
 export function share(value: number): string {
@@ -50,6 +53,13 @@ export function duration(seconds: number | null | undefined): string {
         }
     }
     return parts.join(" ") || "0 s";
+}
+
+/* "16 to 33 µs" */
+export function durationRange(from: number, to: number): string {
+    const units: [number, string][] = [[1, "s"], [1e-3, "ms"], [1e-6, "µs"], [1e-9, "ns"]];
+    const [size, unit] = units.find(([least]) => to >= least) ?? units[3]!;
+    return from > 0 ? `${rough.format(from / size)} to ${rough.format(to / size)} ${unit}` : `under ${rough.format(to / size)} ${unit}`;
 }
 
 export function bytes(value: number): string {

@@ -1,8 +1,9 @@
-/* A live table of this host and all hosts whose heartbeats it has received. Their names are untrusted. */
+/* A live table of this host and all hosts whose heartbeats it has received; the choice of one of them, and which of them
+ * an answer is of. Their names are untrusted. */
 import { get, errorText } from "./api";
-import { announce, h, replace, setText, table } from "./dom";
+import { announce, field, h, replace, setText, table } from "./dom";
 import { count, duration, rate } from "./format";
-import type { Counts, Host, Hosts } from "./types";
+import type { Counts, Coverage, Host, Hosts } from "./types";
 import { name, visible } from "./view";
 
 const pollMs = 2000;
@@ -86,5 +87,60 @@ export class HostTable {
         this.silent = fleet.silent;
         /* Not while the table has the focus: the reader would lose the place. */
         if (!this.body.matches(":focus-within")) replace(this.body, table("All hosts", heads, sorted(hosts).map(row), [3, 4, 5, 6, 7]));
+    }
+}
+
+/* The id of the host whose figures all views show; "": all hosts. It holds until the page is loaded again. */
+let chosen = "";
+let known: Host[] = [];
+let onChoice: () => void = () => undefined;
+
+/* Sets what opens the view again after another host was chosen. */
+export function whenHostChosen(call: () => void): void {
+    onChoice = call;
+}
+
+/* For the query of a request for statistics or denials. */
+export function chosenHost(): { host: string } {
+    return { host: chosen };
+}
+
+/* The choice for the head of a view; hidden if there is one host only. */
+export function hostChoice(): HTMLElement {
+    const control = h("select", { "data-hosts": true });
+    const box = field("Host", control);
+    const show = () => {
+        box.hidden = known.length < 2 && chosen === "";
+        replace(control, h("option", { value: "" }, "All hosts"), known.map((host) => h("option", { value: host.id, selected: host.id === chosen },
+            `${visible(host.name)}${host.here ? " (this host)" : host.state === "silent" ? " (silent)" : ""}`)));
+        control.value = chosen;
+    };
+    control.addEventListener("change", () => {
+        chosen = control.value;
+        onChoice();
+    });
+    show();
+    get<Hosts>("/v1/hosts").then(({ hosts }) => {
+        known = hosts;
+        if (chosen && !hosts.some((host) => host.id === chosen)) {
+            chosen = "";
+            onChoice();
+        } else if (document.activeElement !== control || control.options.length !== hosts.length + 1) {
+            show();
+        }
+    }, () => undefined);
+    return box;
+}
+
+/* Which hosts are missing in an answer. */
+export class CoverageNote {
+    readonly element = h("p", { class: "notice", role: "status", hidden: true });
+
+    show(coverage: Coverage | undefined): void {
+        const missing = (coverage?.missing ?? []).map((host) => `${visible(host.name)} (${visible(host.why)})`);
+        const store = coverage?.why ? ` The store: ${visible(coverage.why)}.` : "";
+        this.element.hidden = missing.length === 0 && !store;
+        setText(this.element, this.element.hidden ? "" : `Of ${count(coverage!.hosts.length)} ${coverage!.hosts.length === 1 ? "host" : "hosts"}; ` +
+            `not included: ${missing.join(", ") || "–"}.${store}`);
     }
 }

@@ -1,7 +1,8 @@
 /* Polls the statistics once a second; not while the page is hidden. */
-import { Failure, get } from "./api";
+import { Failure, get, query } from "./api";
 import { type Rule, type Tally, merge } from "./figures";
 import { millis } from "./format";
+import { chosenHost } from "./hosts";
 import type { Stats } from "./types";
 
 export interface Choice {
@@ -57,7 +58,7 @@ export function follow(choice: () => Choice, onSample: OnSample): () => void {
     async function poll(): Promise<void> {
         const chosen = choice();
         try {
-            const stats = await get<Stats>("/v1/stats", control.signal);
+            const stats = await get<Stats>(`/v1/stats${query(chosenHost())}`, control.signal);
             if (stopped) return;
             wait = pollMs * Math.min(5, Math.max(1, stats.rules.length / manyRules));
             onSample(choose(stats, chosen), "");
@@ -83,10 +84,13 @@ export function follow(choice: () => Choice, onSample: OnSample): () => void {
 export class Meter {
     private at = NaN;
     private last: Tally | null = null;
+    private hosts = ""; /* a host more or less is no traffic */
 
     next(stats: Stats, totals: Tally): { at: number; counts: Tally } | null {
         const at = millis(stats.at) / 1000;
-        const before = this.last;
+        const hosts = JSON.stringify(stats.coverage?.hosts);
+        const before = hosts === this.hosts ? this.last : null;
+        this.hosts = hosts;
         const elapsed = at - this.at;
         if (elapsed <= 0) return null;
         this.last = totals;

@@ -14,6 +14,20 @@ function reasonOf(error: unknown): string {
     return errorText(error);
 }
 
+/* A login link ends in #login=…, which browsers send to no server. */
+export async function logInByLink(): Promise<"none" | "refused" | "done"> {
+    const link = /^#login=([\w-]+)$/.exec(location.hash)?.[1];
+    if (!link) return "none";
+    history.replaceState(null, "", "#/"); /* neither in the history nor on the screen */
+    try {
+        setSession((await request<Session>("/v1/session", { method: "POST", json: { link } })).body);
+        return "done";
+    } catch (error) {
+        if (!(error instanceof Failure) || error.status === 0) throw error;
+        return "refused";
+    }
+}
+
 /* Resolves after a login. Several callers share one dialog. */
 export function logIn(reason: string): Promise<void> {
     pending ??= new Promise<void>((resolve) => {
@@ -21,7 +35,7 @@ export function logIn(reason: string): Promise<void> {
         const error = h("p", { class: "error", role: "alert" });
         const button = h("button", { class: "primary" }, "Log in");
         const form = h("form", { class: "login" }, h("h2", { id: "login-title" }, "Log in to weir"), h("p", {}, reason),
-            field("Token", token, "Made with: weir token create"), error, h("div", { class: "buttons" }, button));
+            field("Token", token, "Made with: weir token create. Links that log in, once: weir token link"), error, h("div", { class: "buttons" }, button));
         const dialog = h("dialog", { "aria-labelledby": "login-title", class: "login-dialog" }, form);
         dialog.addEventListener("cancel", (event) => event.preventDefault());
         form.addEventListener("submit", (event) => {

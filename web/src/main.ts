@@ -2,13 +2,15 @@
 import { Failure, request, may, session, setSession, whenExpired, errorText } from "./api";
 import { announce, h, replace, setText } from "./dom";
 import { confirm } from "./dialog";
-import { logIn } from "./login";
+import { whenHostChosen } from "./hosts";
+import { logIn, logInByLink } from "./login";
 import { listShortcuts, startShortcuts } from "./shortcuts";
 import { type Theme, setTheme, startTheme, theme } from "./theme";
 import type { Session } from "./types";
 import { type OpenView, type View, type Route, heading, problem, visible } from "./view";
 import { advice } from "./views/advice";
 import { audit } from "./views/audit";
+import { check } from "./views/check";
 import { denials } from "./views/denials";
 import { keys } from "./views/keys";
 import { overview } from "./views/overview";
@@ -20,7 +22,7 @@ import { shadow } from "./views/shadow";
 import { tokens } from "./views/tokens";
 import { forget, unsaved } from "./views/unsaved";
 
-const views: Record<string, View> = { "": overview, rules, shadow, keys, denials, queue, advice, audit, tokens, published, new: newRule };
+const views: Record<string, View> = { "": overview, rules, shadow, keys, denials, check, queue, advice, audit, tokens, published, new: newRule };
 const main = document.getElementById("main") as HTMLElement;
 let shown: OpenView | null = null;
 
@@ -115,15 +117,17 @@ async function start(): Promise<void> {
     startTheme();
     startFrame();
     startShortcuts();
+    let link = "none";
     try {
-        setSession((await request<Session>("/v1/session")).body);
+        link = await logInByLink();
+        if (link !== "done") setSession((await request<Session>("/v1/session")).body);
     } catch (error) {
         if (!(error instanceof Failure) || error.status !== 401) {
             setText(main, `weir does not reply: ${errorText(error)}`);
             setTimeout(() => location.reload(), 5000);
             return;
         }
-        await logIn("The dashboard needs a token.");
+        await logIn(link === "refused" ? "This login link was used, or has expired." : "The dashboard needs a token.");
     }
     drawWho();
     whenExpired(() => {
@@ -134,6 +138,10 @@ async function start(): Promise<void> {
         });
     });
     window.addEventListener("hashchange", () => open(true));
+    whenHostChosen(() => {
+        open(false);
+        main.querySelector<HTMLElement>("[data-hosts]")?.focus();
+    });
     open(false);
 }
 

@@ -2,7 +2,7 @@ import { show } from "./dialog";
 import { h, table } from "./dom";
 
 const places: [string, string, string][] = [["o", "#/", "Overview"], ["r", "#/rules", "Rules"], ["s", "#/shadow", "Shadow"],
-    ["k", "#/keys", "Keys"], ["d", "#/denials", "Denials"], ["q", "#/queue", "Queue"], ["a", "#/advice", "Advice"], ["l", "#/audit", "Audit log"], ["t", "#/tokens", "Tokens"]];
+    ["k", "#/keys", "Keys"], ["d", "#/denials", "Denials"], ["c", "#/check", "Check"], ["q", "#/queue", "Queue"], ["a", "#/advice", "Advice"], ["l", "#/audit", "Audit log"], ["t", "#/tokens", "Tokens"]];
 const off = "weir shortcuts off";
 
 function enabled(): boolean {

@@ -94,7 +94,15 @@ export interface Load {
     shed: Record<string, number>; /* by priority */
 }
 
+/* The hosts whose figures an answer has, and those that did not reply. Names are untrusted. */
+export interface Coverage {
+    hosts: string[];
+    missing: { name: string; why: string }[];
+    why: string | null; /* why the store could not be reached */
+}
+
 export interface Stats {
+    coverage?: Coverage;
     at: Time;
     version?: string;
     rates: Record<Span, Counts | null>; /* sum of the enforced rules */
@@ -104,7 +112,7 @@ export interface Stats {
     load?: Load | null; /* null: the load is not measured */
     host: Facts | null;
     reloads: Facts | null;
-    check_seconds?: { p50: number; p99: number };
+    check_seconds?: { p50: number; p99: number; below_s?: number[]; counts?: number[] }; /* counts[i] took less than below_s[i]; the last: longer */
 }
 
 /* Rates, newest last; the last is that of the second `until`. */
@@ -157,6 +165,7 @@ export interface NearKey {
 }
 
 export interface HotKeys<T> {
+    coverage?: Coverage;
     known: boolean;
     keys: T[];
     uses: { keys: number; tenths: number[] }; /* number of keys by the tenth of their limit that they use; the last: over the limit */
@@ -196,6 +205,8 @@ export interface Denial {
     count: number;
     first: Time;
     last: Time;
+    host: string;
+    here: boolean; /* it is the host of the dashboard */
     key: string; /* empty: none */
     hidden: boolean; /* `key` is a hash */
     cut: boolean; /* `key` is only the beginning of the key */
@@ -210,11 +221,12 @@ export interface Denial {
     path: string | null;
     missing: string | null; /* what the request lacked */
     others: { rule: string; shadow: boolean; passed: boolean; limit: number; remaining: number }[];
-    passes: boolean | null; /* now; null: unknown */
+    passes: boolean | null; /* now; null: unknown, or decided in the store */
     retry_after: number | null;
 }
 
 export interface Denials {
+    coverage: Coverage;
     oldest: Time | null;
     more: number; /* older ones */
     denials: Denial[];
@@ -247,6 +259,39 @@ interface QueueCounts {
 
 export interface QueueStats extends QueueCounts {
     rules: (QueueCounts & { rule: string })[];
+}
+
+/* The decision of a rule about a request that was tried. */
+export interface RuleCheck {
+    decision: "allow" | "delay" | "deny";
+    allowed: boolean;
+    reason: string;
+    rule: string | null;
+    key: string | null;
+    limit: number | null;
+    remaining: number | null;
+    reset_s: number | null;
+    retry_after_s: number | null;
+    delay_s: number;
+    cost: number;
+    quota: number | null;
+    window_s: number | null;
+    shadow: boolean;
+}
+
+/* As of POST /v1/check. */
+export interface Check extends RuleCheck {
+    missing?: string; /* what the request lacks */
+    rules: RuleCheck[];
+    shadow_denied: boolean;
+    status: number; /* that the client would get, if it is denied */
+}
+
+/* The evidence that there is, and the least that advice needs. */
+export interface AdviceReply {
+    advice: Advice[];
+    basis?: { rules: number; seconds: number; hours: number; busiest: string | null; requests: number; denied: number; keys: boolean };
+    needs?: { seconds: number; requests: number; denied: number; hours: number };
 }
 
 export interface Advice {

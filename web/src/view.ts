@@ -16,14 +16,19 @@ export interface Route {
 
 export type View = (route: Route) => OpenView;
 
+const columnLetters = 18;
+
 /* Names are untrusted: invisible characters, and those that change the direction of text, are shown as escapes. */
 export function visible(text: string): string {
     return text.replace(/[\u0000-\u001f\u007f-\u009f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff]/g,
         (c) => `\\u${c.charCodeAt(0).toString(16).padStart(4, "0")}`);
 }
 
+/* Words that are longer than a column may break after separators, or anywhere; others stay whole. */
 export function name(text: string): HTMLElement {
-    return h("bdi", { class: "name" }, visible(text));
+    const words = visible(text).match(/\S+\s*|\s+/g) ?? [];
+    const pieces = words.flatMap((word) => (word.length > columnLetters ? word.match(/.{1,18}?[:/.,_=&?@-]+\s*|.{1,18}/gs)! : word));
+    return h("bdi", { class: "name" }, pieces.map((piece, i) => [i > 0 && h("wbr"), piece]));
 }
 
 export function ruleLink(rule: string): HTMLElement {
@@ -43,7 +48,7 @@ export function problem(error: unknown): HTMLElement {
 }
 
 export function heading(text: string, ...more: (Node | string)[]): HTMLElement {
-    return h("div", { class: "view-head" }, h("h1", { tabindex: "-1" }, text), ...more);
+    return h("div", { class: "view-head" }, h("h1", { tabindex: "-1" }, name(text)), ...more);
 }
 
 /* Where a document of rules in files is. */

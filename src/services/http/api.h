@@ -1,5 +1,5 @@
 /*
- * The HTTP decision API without HTTP. docs/service-http.md describes it for its users. The way of a call:
+ * The HTTP decision API without HTTP. docs/reference/http.md describes it for its users. The way of a call:
  *
  *   nginx/http/ngx_http_weir_api.c   authenticates the caller, reads the body
  *     weir__api_find_route           route.c: method and path to an action (and rule and key)
@@ -133,7 +133,6 @@ struct weir__api {
 
 /* 0 or an error of the library. */
 WEIR_MUST_CHECK int weir__api_open(struct weir__api *api, weir *engine, struct weir__reservations *reservations);
-void weir__api_close(struct weir__api *api);
 
 enum weir__api_method { WEIR__GET = 1, WEIR__POST = 2, WEIR__PUT = 4, WEIR__DELETE = 8, WEIR__OTHER_METHOD = 16 };
 
@@ -184,6 +183,13 @@ struct weir__api_reply {
 /* Runs the action. `status_wanted`: ?status=1, as `http` in the body. reply->out must have begun. */
 void weir__api_run(struct weir__api *api, const struct weir__api_route *route, weir_text body, bool status_wanted,
                    struct weir__api_reply *reply);
+
+/*
+ * Decides one request by the rules, as a check with `dry_run` does: takes and counts nothing. Besides, the reply has
+ * `shadow_denied`, and the `status` that the gateway would send. Thread-safe, without weir__api_open. The store's
+ * replies are waited for. reply->out must have begun.
+ */
+void weir__api_try(weir *engine, weir_text body, struct weir__api_reply *reply);
 
 /*
  * Refunds expired reservations, a bounded number at once; returns how many. Refunds in the store are added to

@@ -1,6 +1,7 @@
 /* POST check and refund: one item, or a batch. */
 #include "services/http/api.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 /* ---- Permits ---- */
@@ -278,4 +279,32 @@ void weir__api_check(struct weir__api *api, struct weir__api_reply *reply)
         item->http |= api->status_wanted;
         check_one(api, item, reply);
     }
+}
+
+void weir__api_try(weir *engine, weir_text body, struct weir__api_reply *reply)
+{
+    struct weir__api api = {.engine = engine, .scratch = calloc(1, sizeof *api.scratch)};
+    weir_result result;
+    int error = WEIR_ENOMEM;
+    reply->status = 200;
+    reply->index = -1;
+    api.body = api.scratch ? weir__api_parse(body, reply) : NULL;
+    if (api.body && weir__api_read_item(api.body, 0, &api.scratch->items[0], reply)) {
+        struct weir__api_item *item = &api.scratch->items[0];
+        item->dry_run = true;
+        if (item->kind == WEIR__API_DIRECT)
+            weir__api_wrong(reply, "key",
+                            "has no meaning here: rules decide; give attributes, or domain and descriptors");
+        else if ((error = weir__api_decide(&api, item, (weir_time){0, 0}, &result)) == 0) {
+            weir__api_write_result(&api, &reply->out, &result);
+            weir__json_add(&reply->out, ",\"shadow_denied\":%b,\"status\":%d}\n", result.shadow_denied,
+                           (int64_t)(weir_passes(&result.decision) ? 200
+                                     : result.status               ? result.status
+                                                                   : 429));
+        }
+    }
+    if (reply->status == 200 && error)
+        weir__api_fail(reply, 503, "undecided", weir_strerror(error), NULL);
+    json_decref(api.body);
+    free(api.scratch);
 }

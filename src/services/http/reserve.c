@@ -1,6 +1,6 @@
 /*
  * POST reserve, commit, cancel: for costs that are known only afterwards. An estimate is refunded at most once, and a
- * reservation that is not settled expires; docs/service-http.md describes what a crash in between does.
+ * reservation that is not settled expires; docs/internals/services.md describes what a crash in between does.
  */
 #include "base/json_writer.h"
 #include "services/http/api.h"

@@ -6,20 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- openapi.json, included by the assembler ---- */
-
-__asm__(".pushsection .rodata\n"
-        ".globl weir__openapi\n"
-        ".hidden weir__openapi\n"
-        "weir__openapi:\n"
-        ".incbin \"src/services/http/openapi.json\"\n"
-        ".globl weir__openapi_end\n"
-        ".hidden weir__openapi_end\n"
-        "weir__openapi_end:\n"
-        ".byte 0\n"
-        ".popsection\n");
-
-extern const char weir__openapi[], weir__openapi_end[];
+WEIR__EMBED(weir__openapi, "src/services/http/openapi.json");
 
 /* ---- Opening ---- */
 
@@ -32,12 +19,6 @@ int weir__api_open(struct weir__api *api, weir *engine, struct weir__reservation
     weir__api_memory_use();
     api->scratch = malloc(sizeof *api->scratch);
     return api->scratch ? 0 : WEIR_ENOMEM;
-}
-
-void weir__api_close(struct weir__api *api)
-{
-    free(api->scratch);
-    api->scratch = NULL;
 }
 
 /* ---- Routes ---- */
@@ -171,7 +152,7 @@ static void block(struct weir__api *api, struct weir__api_reply *reply)
 static void send_openapi(struct weir__api *api, struct weir__api_reply *reply)
 {
     (void)api;
-    weir__buffer_add(&reply->out, weir__openapi, (size_t)(weir__openapi_end - weir__openapi));
+    weir__buffer_add(&reply->out, weir__openapi, strlen(weir__openapi));
 }
 
 void weir__api_run(struct weir__api *api, const struct weir__api_route *route, weir_text body, bool status_wanted,

@@ -1,6 +1,6 @@
 /*
- * The Redis protocol (RESP2 and RESP3) and CL.THROTTLE, without connections. docs/service-resp.md describes the service
- * for its users. The way of a command:
+ * The Redis protocol (RESP2 and RESP3) and CL.THROTTLE, without connections. docs/reference/resp.md describes the
+ * service for its users. The way of a command:
  *
  *   nginx/stream/ngx_stream_weir_session.c   reads from the client
  *     weir__resp_parse                       parse.c: bytes to arguments

@@ -1,6 +1,6 @@
 /*
  * Envoy's rate-limit service v3 over gRPC and as JSON, and gRPC health checking, without HTTP: bytes in, bytes out.
- * docs/service-grpc.md describes it for its users. The way of a call:
+ * docs/reference/grpc.md describes it for its users. The way of a call:
  *
  *   nginx/http/ngx_http_weir_rls.c      reads the request
  *     weir__rls_call, weir__rls_json    call.c: gRPC frame or JSON to a RateLimitRequest; json.c: the JSON mapping

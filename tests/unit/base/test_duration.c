@@ -6,6 +6,46 @@
 #define MS (S / 1000)
 #define D  (86400 * S)
 
+TEST(time_from_text)
+{
+    static const struct {
+        const char *text;
+        int64_t ns;
+    } good[] = {
+        {"1970-01-02", D},
+        {"1970-01-02T00:00:00Z", D},
+        {"1970-01-02t01:00z", D + 3600 * S},
+        {"1970-01-02 00:00:01.25", D + 1250 * MS},
+        {"1970-01-02T00:00:00.0000000019Z", D + 1},
+        {"1970-01-02T02:30:00+02:30", D},
+        {"1970-01-01T22:00:00-0200", D},
+        {"2024-02-29T23:59:59.999Z", INT64_C(1709251199999) * MS},
+    };
+    static const char *const bad[] = {"",
+                                      "1970-01-02T",
+                                      "1970-01-02T00",
+                                      "1970-13-01",
+                                      "2023-02-29",
+                                      "1970-01-02T24:00Z",
+                                      "1970-01-02T00:00:60Z",
+                                      "1970-01-02T00:00:00ZZ",
+                                      "2026-01-02T00:00:00+99:00",
+                                      "2026-01-02T00:00:00-24:00",
+                                      "2026-01-02T00:00:00+01:60",
+                                      "1970-01-02T00:00:00+1",
+                                      "1969-12-31T23:59:59Z",
+                                      "2200-01-01",
+                                      "99999-01-01",
+                                      "1970-01-02T00:00:00 x"};
+    int64_t ns;
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
+        CHECK(weir__parse_time(good[i].text, &ns));
+        CHECK_EQ(ns, good[i].ns);
+    }
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        CHECK(!weir__parse_time(bad[i], &ns));
+}
+
 TEST(duration_from_text)
 {
     static const struct {

@@ -200,8 +200,9 @@ TEST(forward_auth)
                   "original, trusted_proxies: [10.0.0.0/8, '::ffff:192.0.2.1', '2001:DB8:0::/32', '::/0'] } }\n"),
              0);
     CHECK_EQ(diags.count, 0);
-    CHECK(strcmp(config.auth.headers, "original") == 0 && config.access.open[WEIR__ENDPOINT_AUTH] &&
-          !config.access.open[WEIR__ENDPOINT_API] && !config.access.open[WEIR__ENDPOINT_JSON]);
+    CHECK(strcmp(weir__auth_headers[config.auth.headers - 1], "original") == 0 &&
+          config.access.open[WEIR__ENDPOINT_AUTH] && !config.access.open[WEIR__ENDPOINT_API] &&
+          !config.access.open[WEIR__ENDPOINT_JSON]);
     static const char *const networks[] = {"10.0.0.0/8", "192.0.2.1", "2001:db8::/32", "::/0", "0.0.0.0/0"};
     CHECK_EQ(config.auth.proxy_count, 5);
     for (size_t i = 0; i < config.auth.proxy_count && i < 5; i++)
@@ -285,6 +286,8 @@ TEST(secrets_are_not_quoted)
         GATEWAY RULES "service: { http: 1, access: { tokns: [hunter2], Pasword: hunter2 } }\n",
         GATEWAY RULES "store: { url: 'redis://a', passwd: hunter2 }\n",
         GATEWAY RULES "store: { url: 'redis://a', password: \"a\n  hunter2\", x: 1 }\n",
+        GATEWAY RULES "notify: { url: 'https://hooks.example/services/hunter2?x=hunter3', x: 1 }\n",
+        GATEWAY RULES "notify: { url: 'https://hooks.example?hunter2', x: 1 }\n",
     };
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
         CHECK_EQ(load(files[i]), WEIR_ERULES);
@@ -296,6 +299,8 @@ TEST(secrets_are_not_quoted)
     }
     CHECK_EQ(load(GATEWAY RULES "store: { url: 'redis://a', password_file: /etc/hunter2, x: 1 }\n"), WEIR_ERULES);
     CHECK(strstr(diags.all[0].source, "/etc/hunter2") != NULL);
+    CHECK_EQ(load(GATEWAY RULES "notify: { url: 'http://hooks.example/hunter2', ca: /etc/ca }\n"), 0);
+    CHECK(strstr(diags.all[0].source, "http://hooks.example*") && strstr(diags.all[0].source, ", ca: /etc/ca"));
     /* Rules are read from the text as it is. */
     CHECK_EQ(load(GATEWAY "rules: [{ name: a, match: { token: hunter2 }, limit: 1, window: 1s }]\n"), 0);
     CHECK(strstr(config.rules_text.data, "hunter2") != NULL);

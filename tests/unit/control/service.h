@@ -76,7 +76,7 @@ static inline bool postgres_begin(void)
 static inline void service_open_again(struct service *s)
 {
     struct weir__control_options options = {
-        .url = s->url, .published_path = s->path, .host = s->host, .key_texts = s->key_texts};
+        .url = s->url, .published_path = s->path, .host = s->host, .key_texts = s->key_texts, .login_links = true};
     CHECK_EQ(weir__control_open(&options, &s->control), 0);
 }
 

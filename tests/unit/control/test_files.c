@@ -153,6 +153,12 @@ TEST(changes_are_followed)
     CHECK_EQ(rest(&f.s, "GET /v1/rules/b", NULL), 404);
     CHECK_EQ(rest(&f.s, "GET /healthz", NULL), 200);
     CHECK_EQ(number(&f.s, "revision"), 3);
+    char from[256];
+    snprintf(from, sizeof from, "%s", path_of(&f, "1.yaml"));
+    CHECK_EQ(rename(from, path_of(&f, "3.yml")), 0); /* the same texts under another name */
+    CHECK_EQ(weir__control_tick(f.s.control), 0);
+    CHECK_EQ(rest(&f.s, "GET /v1/rules", NULL), 200);
+    CHECK_WORD(&f.s, "items[0].file", path_of(&f, "3.yml"));
     service_close(&f.s);
 }
 

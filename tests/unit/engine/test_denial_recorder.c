@@ -224,6 +224,30 @@ TEST(hostile_bytes_are_kept_within_bounds)
     weir_close(engine);
 }
 
+/* weir why names what was missing also where rule, client, id and path fill the entry. */
+TEST(a_missing_attribute_has_room_before_the_path)
+{
+    char rules[512], line[512], name[96], header[96], path[201];
+    struct weir__denial list[2];
+    memset(name, 'n', 95);
+    memset(header, 'h', 80);
+    memset(path, 'p', 200);
+    name[95] = header[80] = path[200] = 0;
+    snprintf(rules, sizeof rules,
+             "rules:\n  - { name: %s, key: \"${header:%s}\", limit: 1, window: 1h, on_missing_key: deny }\n", name,
+             header);
+    weir_options how = {.segment = {.size = 8 << 20}, .rules_text = rules, .denial_ring = ""};
+    weir *engine = NULL;
+    CHECK_EQ(weir_open(&how, &engine), 0);
+    snprintf(line, sizeof line, "GET /%s ip=2001:db8:1111:2222:3333:4444:5555:6666 @x-request-id=%.64s", path, path);
+    CHECK(!test_passes(engine, line, 0));
+    CHECK_EQ(entries(engine, list, 2), 1);
+    weir_text missing = weir__denial_text(&list[0], WEIR__DENIAL_MISSING);
+    CHECK(missing.len > 80 && memmem(missing.data, missing.len, header, 80) != NULL);
+    CHECK(weir__denial_text(&list[0], WEIR__DENIAL_PATH).len > 0);
+    weir_close(engine);
+}
+
 TEST(descriptors_are_recorded)
 {
     weir *engine = opened_with_descriptors();

@@ -1,4 +1,4 @@
-/* The guarantees of docs/headers.md: what the headers state, for every algorithm, and which rule they report. */
+/* docs/reference/headers.md: what the headers state, for every algorithm, and which rule they report. */
 #include "../../engine.h"
 
 #define OUTCOMES 64

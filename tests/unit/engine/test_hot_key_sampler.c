@@ -234,7 +234,7 @@ TEST(sample_files_are_kept_or_replaced)
 /* Rules without a sketch are counted, and decided as always. */
 TEST(more_rules_than_sketches)
 {
-    weir *engine = opened("", 0, weir__hot_bytes(1));
+    weir *engine = opened("", 0, weir__row_file_bytes(&weir__hot_format, 1));
     CHECK_EQ(engine->hot_sampler.hot.rule_slots, 1);
     CHECK_EQ(engine->hot_sampler.hot.header->without, 1);
     use(engine);
@@ -325,8 +325,10 @@ TEST(sketches_of_removed_rules_are_reused)
         FILE *file = fopen(file_path, "w");
         fputs(texts[round], file);
         fclose(file);
-        weir_options how = {
-            .segment = {.size = 8 << 20}, .rules_path = file_path, .hot = "", .hot_bytes = weir__hot_bytes(1)};
+        weir_options how = {.segment = {.size = 8 << 20},
+                            .rules_path = file_path,
+                            .hot = "",
+                            .hot_bytes = weir__row_file_bytes(&weir__hot_format, 1)};
         if (round == 0)
             CHECK_EQ(weir_open(&how, &engine), 0);
         else

@@ -55,8 +55,24 @@ TEST(value_stands_for_the_keys_that_have_no_other)
     CHECK_FOUND("192.0.2.1", "api=user:192.0.2.1 two=user:192.0.2.1 login=ip:192.0.2.1");
     CHECK_FOUND("2001:db8::7", "api=user:2001:db8::7 two=user:2001:db8::7 login=ip:2001:db8::/64");
     CHECK_FOUND("%x", "api=user:%25x two=user:%25x");
-    CHECK_FOUND("ip:alice", "api=user:ip:alice two=user:ip:alice"); /* no address */
+    /* A prefix that no template has, or has for other values, is a mistake, not part of a value. */
+    CHECK_FOUND("key:42", "");
+    CHECK_FOUND("ip:alice", "");
+    CHECK_FOUND("usr:192.0.2.1", "");
+    CHECK_FOUND("fe80::1", "api=user:fe80::1 two=user:fe80::1 login=ip:fe80::/64");
+    CHECK_FOUND("user:key:42", "api=user:key:42 two=user:key:42");
     CHECK_FOUND("|c", "api=user:|c two=user:|c");
+    weir_close(engine);
+}
+
+TEST(templates_of_keys_are_listed_once)
+{
+    weir *engine = test_engine(rules);
+    char list[4][WEIR__KEY_MAX];
+    CHECK_EQ(weir__key_templates(engine, list, 4), 3);
+    CHECK(strcmp(list[0], "user:${user_id}") == 0 && strcmp(list[1], "ip:${client_ip}") == 0);
+    CHECK(strcmp(list[2], "${header:x-org}|${user_id}") == 0);
+    CHECK_EQ(weir__key_templates(engine, list, 2), 2);
     weir_close(engine);
 }
 

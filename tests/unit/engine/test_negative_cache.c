@@ -85,8 +85,49 @@ TEST(longest_denial_counts)
     remember(of("a", 1), 0, 1);
     remember(of("a", 1), 999, 1);
     CHECK_EQ(left(of("a", 1), 1), 5 * WEIR_SECOND);
-    remember(of("b", 1), 400 * WEIR_DAY, 0);
-    CHECK(left(of("b", 1), 0) > 4290 * WEIR_SECOND && left(of("b", 1), 0) < 4300 * WEIR_SECOND);
+    weir_segment_close(engine.segment);
+}
+
+/* The end is exact, however far: around 2^32 us, and up to two of the longest windows. */
+TEST(long_denial_ends_to_the_microsecond)
+{
+    static const int64_t us[] = {1,
+                                 16383,
+                                 16384,
+                                 16385,
+                                 INT64_C(0xffffffff),
+                                 INT64_C(0x100000000),
+                                 INT64_C(0x100000001),
+                                 WEIR_DAY / 1000,
+                                 30 * (WEIR_DAY / 1000) + 1,
+                                 WEIR__WINDOW_MAX,
+                                 2 * WEIR__WINDOW_MAX};
+    begin();
+    for (int cost = 1; cost <= (int)(sizeof us / sizeof *us); cost++) {
+        int64_t for_us = us[cost - 1];
+        struct weir__rule_eval eval = of("a", cost);
+        struct weir__request_ctx ctx = at(1000);
+        weir__negative_cache_add(&ctx, &eval, for_us * 1000);
+        CHECK_EQ(weir__negative_cache_left(&ctx, &eval), for_us * 1000);
+        ctx.now.mono_ns += for_us / 3 * 1000;
+        CHECK_EQ(weir__negative_cache_left(&ctx, &eval), (for_us - for_us / 3) * 1000);
+        ctx.now.mono_ns += (for_us - for_us / 3 - 1) * 1000;
+        CHECK_EQ(weir__negative_cache_left(&ctx, &eval), 1000);
+        ctx.now.mono_ns += 1000;
+        CHECK_EQ(weir__negative_cache_left(&ctx, &eval), 0);
+    }
+    /* A debt of centuries. */
+    remember(of("b", 1), INT64_MAX, 0);
+    CHECK_EQ(left(of("b", 1), 0), WEIR__USED_MAX * 16384 * 1000);
+    weir_segment_close(engine.segment);
+}
+
+TEST(denial_right_after_another_has_ended_is_cached)
+{
+    begin();
+    remember(of("a", 1), 2 * WEIR_SECOND, 0);
+    remember(of("a", 1), WEIR_SECOND, 2.000001);
+    CHECK_EQ(left(of("a", 1), 2.000001), WEIR_SECOND);
     weir_segment_close(engine.segment);
 }
 

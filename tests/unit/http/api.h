@@ -67,7 +67,7 @@ static inline struct test_api *test_api_open(const char *rules)
 
 static inline void test_api_close(struct test_api *t)
 {
-    weir__api_close(&t->api);
+    free(t->api.scratch);
     test_reservations_close(t->reservations);
     unlink(t->path);
     weir_close(t->engine);

@@ -1,7 +1,7 @@
 /*
  * The overload controller against simulated hosts: response to a step, to a saw-tooth and to noise. With
- * WEIR_CONTROLLER_CSV the courses are written to that file, for the plots of docs/overload.md (bench/pressure.py); with
- * WEIR_CONTROLLER_PRINT the measured values are printed.
+ * WEIR_CONTROLLER_CSV the courses are written to that file, for the plots of docs/internals/overload.md
+ * (bench/pressure.py); with WEIR_CONTROLLER_PRINT the measured values are printed.
  */
 #include "../../test.h"
 

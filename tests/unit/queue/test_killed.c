@@ -136,9 +136,9 @@ static void record_event(const struct event *event)
 }
 
 /*
- * As an administrator would, see docs/queue.md: if Redis was killed while it appended a script's commands, it cuts off
- * only the last command at the restart, and appends after the others. After the next restart those count, without the
- * one that was cut off.
+ * As an administrator would, see docs/internals/queue.md: if Redis was killed while it appended a script's commands, it
+ * cuts off only the last command at the restart, and appends after the others. After the next restart those count,
+ * without the one that was cut off.
  */
 static void repair_log(void)
 {

@@ -172,7 +172,7 @@ TEST(file_is_moved_without_room_for_a_checkpoint)
     close(ends[0]);
     close(ends[1]);
     CHECK(access(log, F_OK) != 0 && access(kept, F_OK) == 0);
-    /* The procedure of docs/queue.md. */
+    /* The procedure of docs/internals/queue.md. */
     CHECK_EQ(rename(moved, place_file(&place)), 0);
     CHECK_EQ(rename(kept, log), 0);
     queue = place_open(&place, (struct weir__queue_options){0});

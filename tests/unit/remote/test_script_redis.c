@@ -238,7 +238,7 @@ TEST(script_agrees_with_the_library)
 
 /*
  * Scaled limits. Not buckets: how long a bucket written under a larger limit is kept differs between store and
- * segment; what holds for both is in docs/overload.md.
+ * segment; what holds for both is in docs/reference/overload.md.
  */
 TEST(script_agrees_with_the_library_under_scaled_limits)
 {

@@ -438,36 +438,36 @@ static const struct {
     const char *yaml, *expected;
 } on_host[] = {
     /* ---- Attributes that nothing sets ---- */
-    {{64 * MIB, WEIR__CALLERS_NONE},
+    {{.segment_bytes = 64 * MIB, .callers = WEIR__CALLERS_NONE},
      RULE "    key: ${user_id}\n"
           "  - { name: b, limit: { free: 1, default: 2 }, window: 1s }\n"
           "  - { name: c, limit: { free: 1, default: 3 }, window: 1s, key: 'x:${user_id}' }\n",
      "5:12: identity has no source of user_id: no request is limited by \"a\" (and 1 more rule); name one, such as "
      "user_id: header:\n"
      "6:5: identity has no source of tier: every request has the default limit of \"b\" (and 1 more rule); name one"},
-    {{64 * MIB, WEIR__CALLERS_SERVICE},
+    {{.segment_bytes = 64 * MIB, .callers = WEIR__CALLERS_SERVICE},
      RULE "    key: ${user_id}\n    on_missing_key: deny\n",
      "5:12: identity has no source of user_id: unless a caller of the service passes it, every request is denied by"},
-    {{64 * MIB, WEIR__CALLERS_NONE},
+    {{.segment_bytes = 64 * MIB, .callers = WEIR__CALLERS_NONE},
      RULE "    match: { api_key: [x, y], tier: absent }\n    cost: price\n    key: ${user_id}\n"
           "    on_missing_key: share\n",
      "5:14: identity has no source of api_key: nothing matches \"a\"\n"
      "5:31: identity has no source of tier: its condition always holds in \"a\"\n"
      "7:12: identity has no source of user_id: all requests share one counter of \"a\"\n"
      "6:11: identity has no source of price: every request has the default cost of \"a\""},
-    {{64 * MIB, WEIR__CALLERS_NONE},
+    {{.segment_bytes = 64 * MIB, .callers = WEIR__CALLERS_NONE},
      "identity: { user_id: header:X-User, tier: header:X-Plan }\n" RULE "    key: ${user_id}:${header:X}:${path}\n"
      "  - { name: b, limit: { free: 1, default: 2 }, window: 1s, match: { tier: a } }\n",
      ""},
     /* A rule file may be an application's or nginx's, which pass attributes themselves. */
-    {{64 * MIB, WEIR__CALLERS_UNKNOWN}, RULE "    key: ${user_id}\n", ""},
-    {{64 * MIB, WEIR__CALLERS_UNKNOWN},
+    {{.segment_bytes = 64 * MIB, .callers = WEIR__CALLERS_UNKNOWN}, RULE "    key: ${user_id}\n", ""},
+    {{.segment_bytes = 64 * MIB, .callers = WEIR__CALLERS_UNKNOWN},
      "identity: { client_ip: { trusted_proxies: [10.0.0.0/8] } }\n" RULE "    key: ${user_id}\n",
      ""},
-    {{64 * MIB, WEIR__CALLERS_UNKNOWN},
+    {{.segment_bytes = 64 * MIB, .callers = WEIR__CALLERS_UNKNOWN},
      RULE "    key: ${account}\n",
      "5:12: identity has no source of account: unless the application, or weir_attribute in nginx, passes it, no "},
-    {{64 * MIB, WEIR__CALLERS_UNKNOWN},
+    {{.segment_bytes = 64 * MIB, .callers = WEIR__CALLERS_UNKNOWN},
      "identity: { api_key: header:X-API-Key }\n"
      "rules:\n"
      "  - { name: a, key: '${api_key}', limit: { free: 1 }, window: 1s }\n",
@@ -475,30 +475,30 @@ static const struct {
      "3:5: identity has no source of tier: unless the application, or weir_attribute in nginx, passes it, no request "
      "is"},
     /* ---- Memory ---- */
-    {{64 * MIB, WEIR__CALLERS_UNKNOWN},
+    {{.segment_bytes = 64 * MIB, .callers = WEIR__CALLERS_UNKNOWN},
      "rules:\n"
      "  - { name: a, key: '${path}', limit: 1000, window: 1h, algorithm: sliding_window_log }\n",
      "2:5: a segment of 64MiB holds 819 keys of \"a\" at their limit, of 4.6 kB each in its slab; more keys are "
      "counted "
      "approximately; use sliding_window_counter, which needs 20 to 40 bytes a key, or segment.size: 79MiB"},
-    {{128 * MIB, WEIR__CALLERS_UNKNOWN},
+    {{.segment_bytes = 128 * MIB, .callers = WEIR__CALLERS_UNKNOWN},
      "rules:\n"
      "  - { name: a, key: '${path}', limit: 1000, window: 1h, algorithm: sliding_window_log }\n"
      "  - { name: b, limit: 65535, window: 1h, algorithm: sliding_window_log }\n"
      "  - { name: c, key: '${path}', limit: 65535, window: 1h, algorithm: sliding_window_log, consistency: strict }\n",
      ""},
-    {{4 * MIB, WEIR__CALLERS_UNKNOWN},
+    {{.segment_bytes = 4 * MIB, .callers = WEIR__CALLERS_UNKNOWN},
      "rules:\n"
      "  - { name: b, limit: 65535, window: 1h, algorithm: sliding_window_log, on_store_failure: closed }\n",
      "2:5: a segment of 4096KiB holds 0 keys of \"b\" at their limit, of 369 kB each in its slab; more keys are "
      "denied; "
      "use sliding_window_counter, which needs 20 to 40 bytes a key, or segment.size: 6400KiB"},
-    {{64 * MIB, WEIR__CALLERS_UNKNOWN},
+    {{.segment_bytes = 64 * MIB, .callers = WEIR__CALLERS_UNKNOWN},
      "rules:\n"
      "  - { name: c, key: '${path}', limit: { x: 1000, default: 0 }, algorithm: concurrency }\n",
      "2:5: a segment of 64MiB holds 327 keys of \"c\" at their limit, of 11.5 kB each in its slab; more keys are not "
      "limited; use a lower limit, or segment.size: "},
-    {{1 * MIB, WEIR__CALLERS_UNKNOWN},
+    {{.segment_bytes = 1 * MIB, .callers = WEIR__CALLERS_UNKNOWN},
      "rules:\n"
      "  - { name: d, key: '${path}', limit: 1000, window: 1h, algorithm: sliding_window_counter, buckets: 60 }\n",
      "2:5: a segment of 1024KiB holds 102 keys of \"d\" at their limit, of 576 B each in its slab; more keys are "
@@ -580,15 +580,17 @@ TEST(hostile_sets_are_compared_in_bounded_time)
         CHECK(!yaml.failed);
         diags_begin(&diags, yaml.data, yaml.len);
         diags.report.diagnose = NULL;
+        double begin = cpu_seconds();
         CHECK_EQ(weir__rules_compile(&diags.report, &test_around, &set), 0);
+        double compiling = cpu_seconds() - begin;
         CHECK_EQ(diags.report.warnings, 0); /* there is no receiver */
         diags.report.diagnose = diags_collect;
-        double begin = cpu_seconds();
+        begin = cpu_seconds();
         if (set)
             weir__rules_lint(set, &diags.report);
         double took = cpu_seconds() - begin;
-        printf("  %.2f s\n", took);
-        CHECK(took < 2); /* a tenth, but sanitizers and emulation are slow */
+        printf("  %.2f s, and %.2f s to compile\n", took, compiling);
+        CHECK(took < 8 * compiling); /* a third natively; a hundred times without bounds */
         diags_end(&diags);
         weir_rules_free(set);
         weir__buffer_free(&yaml);

@@ -113,7 +113,7 @@ TEST(seconds_are_written_and_reported)
     next_second(writer);
     weir__snapshot_open(&snapshot, engine, segment);
 
-    json_t *root = parsed(weir__stats_json_current(&snapshot, &json), &json);
+    json_t *root = parsed(weir__stats_json_current(&snapshot, &(struct weir__host_query){0}, &json), &json);
     json_t *rules = json_object_get(root, "rules");
     CHECK_EQ(json_array_size(rules), 3);
     json_t *api = json_array_get(rules, 0), *shadow = json_array_get(rules, 1);
@@ -281,7 +281,7 @@ TEST(missing_files_leave_the_totals)
     use(engine, 10);
     weir__snapshot_open(&snapshot, engine, segment);
     CHECK(!snapshot.hot.rule_slots && !snapshot.history.rows);
-    json_t *root = parsed(weir__stats_json_current(&snapshot, &json), &json);
+    json_t *root = parsed(weir__stats_json_current(&snapshot, &(struct weir__host_query){0}, &json), &json);
     CHECK(json_is_false(json_object_get(root, "history")) && json_is_false(json_object_get(root, "hot")));
     CHECK(json_is_null(
         json_object_get(json_object_get(json_array_get(json_object_get(root, "rules"), 0), "rates"), "1s")));

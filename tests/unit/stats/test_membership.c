@@ -5,7 +5,7 @@
 #include "../../redis.h"
 
 #include "remote/client.h"
-#include "stats/stats.h"
+#include "stats/host_queries.h"
 #include "stats/top.h"
 
 #include <inttypes.h>
@@ -351,13 +351,21 @@ TEST(texts_of_other_hosts_are_escaped)
     weir__membership_refresh(&membership, &snapshot);
     char *text = NULL, *json = NULL;
     size_t len = 0;
-    struct weir__top top = {.snapshot = &snapshot,
-                            .membership = &membership,
-                            .to = open_memstream(&text, &len),
-                            .width = 80,
-                            .plain = true};
+    static const char reply[] =
+        "{\"host\":{\"name\":\"evil\\u001b[2J\"},\"version\":\"\\u001b]0;x\",\"load\":{\"known\":true,"
+        "\"level\":1e300,\"signals\":{\"\\u001b[2J\":-1e300,\"cpu\":5}},\"rules\":[{\"name\":\"\\u001b[2J"
+        "\\n\",\"totals\":{\"denied\":1e300},\"hot\":{\"denied\":[{\"key\":\"\\u0007k\",\"count\":-5}],"
+        "\"uses\":{\"keys\":1}}},{\"name\":\"\"}],\"store\":{\"lag_s\":1e300},\"segment\":{\"bytes\":1e300}}";
+    json_t *given = json_loads(reply, 0, NULL), *stats = weir__reply_form(WEIR__QUERY_STATS, given);
+    json_object_set_new(stats, "coverage",
+                        json_pack("{s:[s],s:[{s:s,s:s}],s:s}", "hosts", "\x1b[2J", "missing", "name", "\x1b[2J", "why",
+                                  "\x1b", "why", "\r"));
+    struct weir__top top = {
+        .stats = stats, .membership = &membership, .to = open_memstream(&text, &len), .width = 80, .plain = true};
     weir__top_draw(&top);
     fclose(top.to);
+    json_decref(given);
+    json_decref(stats);
     CHECK(strstr(text, "evil") != NULL && strstr(text, "DOWN") != NULL);
     CHECK(memchr(text, '\x1b', len) == NULL && memchr(text, '\x07', len) == NULL && memchr(text, '\r', len) == NULL &&
           memmem(text, len, "\xc2\x9b", 2) == NULL);

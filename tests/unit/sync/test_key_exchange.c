@@ -431,6 +431,14 @@ TEST(reset_holds_on_all_hosts)
     CHECK(passes(&a, "/near", "7") && !passes(&a, "/near", "7"));
     round_of(&a);
     CHECK(!passes(&a, "/near", "7"));
+    /* Neither do the agents that replace those of both hosts within seconds. */
+    CHECK(!passes(&b, "/exact", "7") && passes(&b, "/near", "7") && !passes(&b, "/near", "7"));
+    for (struct host *host = &a; host; host = host == &a ? &b : NULL) {
+        weir__key_exchange_free(host->keys);
+        host_start_agent(host);
+        round_of(host);
+        CHECK(!passes(host, "/near", "7"));
+    }
     host_close(&a);
     host_close(&b);
 }

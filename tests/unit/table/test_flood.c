@@ -1,6 +1,6 @@
 /*
  * Floods of new keys, in a slab or in buckets that cannot hold them all: a key that has used up its limit stays
- * denied. docs/table.md has the order in which records and entries are evicted.
+ * denied. docs/internals/table.md has the order in which records and entries are evicted.
  */
 #include "slabs.h"
 #include "table/hash.h"

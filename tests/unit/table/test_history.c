@@ -6,7 +6,7 @@
 static struct weir__history made(uint32_t rows)
 {
     struct weir__history history;
-    size_t bytes = weir__history_bytes(rows);
+    size_t bytes = weir__row_file_bytes(&weir__history_format, rows);
     void *memory = calloc(1, bytes);
     CHECK_EQ(weir__row_file_format(memory, bytes, &weir__history_format), 0);
     CHECK(weir__history_attach(memory, bytes, &history));
@@ -141,7 +141,7 @@ TEST(hours_have_sums_and_peak_usage)
 TEST(invalid_history_is_refused)
 {
     struct weir__history history;
-    size_t bytes = weir__history_bytes(1);
+    size_t bytes = weir__row_file_bytes(&weir__history_format, 1);
     struct weir__history_header *memory = calloc(1, bytes);
     CHECK(!weir__history_attach(memory, bytes, &history));
     CHECK_EQ(weir__row_file_format(memory, bytes - 1, &weir__history_format), WEIR_ESIZE);

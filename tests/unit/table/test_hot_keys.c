@@ -41,7 +41,7 @@ static uint64_t roll(void)
 static struct weir__hot made(uint32_t sketches)
 {
     struct weir__hot hot;
-    size_t bytes = weir__hot_bytes(sketches);
+    size_t bytes = weir__row_file_bytes(&weir__hot_format, sketches);
     void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     CHECK(memory != MAP_FAILED);
     CHECK_EQ(weir__row_file_format(memory, bytes, &weir__hot_format), 0);
@@ -406,7 +406,7 @@ TEST(concurrent_claims_give_each_rule_one_sketch)
 TEST(invalid_area_is_refused)
 {
     struct weir__hot hot;
-    size_t bytes = weir__hot_bytes(1);
+    size_t bytes = weir__row_file_bytes(&weir__hot_format, 1);
     struct weir__hot_header *memory = calloc(1, bytes);
     CHECK(!weir__hot_attach(memory, bytes, &hot));
     CHECK_EQ(weir__row_file_format(memory, bytes - 1, &weir__hot_format), WEIR_ESIZE);

@@ -95,7 +95,7 @@ TEST(no_lease_looks_like_a_free_chunk)
     f = fixture_make(2);
     int64_t unit = INT64_C(1) << LEASE_SHIFT, zero = unit << 27; /* when the time in a lease is 0 again */
     f->op.mono_us = f->op.wall_us = zero - 5 * unit;
-    f->table.lease[0] = LEASE_FIRST | 7; /* expired, or about to begin: either way it is free */
+    f->table.lease[0] = WEIR__LEASE_FIRST | 7; /* expired, or about to begin: either way it is free */
     f->table.lease[0] |= (lease_time(f->op.mono_us) - 1) << LEASE_ABA_BITS;
     struct weir__record record;
     CHECK_EQ(weir__record_take(&f->op, 1, 4 * unit, NULL, true, &record), 0);
@@ -181,7 +181,7 @@ TEST(record_to_keep_is_not_evicted)
 
 static void evict_now(void)
 {
-    f->table.lease[0] = lease_after(&f->op, f->table.lease[0], 50 * SECOND_US) | LEASE_FIRST | LEASE_TAKING;
+    f->table.lease[0] = lease_after(&f->op, f->table.lease[0], 50 * SECOND_US) | WEIR__LEASE_FIRST | LEASE_TAKING;
 }
 
 /* Another process has taken the record before it is published; its head follows. */
@@ -416,7 +416,7 @@ TEST(release_by_an_old_lease_frees_nothing)
 {
     f = fixture_make(4);
     struct weir__record record = own(&theirs, 3, 10 * SECOND_US);
-    f->table.lease[0] = lease_after(&f->op, record.lease, 100 * SECOND_US) | LEASE_FIRST;
+    f->table.lease[0] = lease_after(&f->op, record.lease, 100 * SECOND_US) | WEIR__LEASE_FIRST;
     weir__record_release(&f->op, record);
     for (uint64_t i = 0; i < 4; i++)
         CHECK(leased(f, i));

@@ -238,8 +238,9 @@ TEST(alternate_bucket_in_small_tables)
 TEST(buckets_are_inside_the_table)
 {
     uint64_t seed = 7, same = 0, rounds = (uint64_t)test_scaled(1000000, 10000);
+    struct weir__header header = {0};
     for (uint64_t i = 0; i < rounds; i++) {
-        struct weir__table table = {.buckets = 64 + test_random(&seed) % 1000};
+        struct weir__table table = {.header = &header, .buckets = 64 + test_random(&seed) % 1000};
         /* Small hashes too, for the reserved tags. */
         struct weir__key_location w;
         weir__locate_primary(&table, test_random(&seed) & ~(i % 2 ? WEIR__TAG_MASK - 3 : 0), &w);

@@ -1,7 +1,7 @@
 import { get, may, query } from "../api";
-import { h, replace } from "../dom";
-import { fact, factLabel } from "../format";
-import type { Advice } from "../types";
+import { h, replace, table } from "../dom";
+import { count, duration, fact, factLabel } from "../format";
+import type { Advice, AdviceReply } from "../types";
 import { type OpenView, type Route, badge, heading, name, problem, ruleLink } from "../view";
 import { keep } from "./unsaved";
 
@@ -19,11 +19,41 @@ function card(advice: Advice): HTMLElement {
             "Open in the editor, to try in shadow")) : null);
 }
 
+const kinds: [string, string][] = [
+    ["Too strict", "many keys steadily ask for more than the limit"], ["Bursts", "keys below the limit on average are denied in bursts"],
+    ["Edge bursts", "requests cluster at the start of fixed windows"], ["Too loose", "no key has come near the limit in 7 days"]];
+
+/* What is looked at, how much of it there is, and when there can be more advice. */
+function nothing({ basis, needs }: AdviceReply): HTMLElement {
+    const quiet = h("p", {}, "Nothing to advise: the statistics suggest no change of the rules.");
+    if (!basis || !needs) return quiet;
+    const looked = h("ul", { class: "points" }, kinds.map(([kind, sign]) => h("li", {}, h("strong", {}, kind), `: ${sign}`)));
+    const rows = [
+        ["Enforced rules", count(basis.rules), "1"], ["History", duration(basis.seconds), `${duration(needs.seconds)} (denials)`],
+        ["Requests of the busiest rule", basis.busiest ? [count(basis.requests), " (", ruleLink(basis.busiest), ")"] : "0", count(needs.requests)],
+        ["Denials of that rule", count(basis.denied), count(needs.denied)], ["Hours of history", count(basis.hours), `${count(needs.hours)} (too loose)`],
+        ["Keys are sampled", basis.keys ? "yes" : "no: hot_keys in weir.yaml", "yes"]];
+    return h("section", { class: "card", "aria-label": "Evidence" }, quiet, h("h2", {}, "What is looked at"), looked,
+        h("h2", {}, "Data so far"), table("Data so far", ["Figure", "There is", "Needed"], rows), h("p", { role: "status" }, next({ advice: [], basis, needs })));
+}
+
+/* When there can be more to say. */
+function next({ basis, needs }: AdviceReply): string {
+    if (!basis || !needs) return "";
+    if (basis.rules === 0) return "There will be advice about rules once some are enforced.";
+    const hours = needs.hours - basis.hours;
+    const loose = hours > 0 ? ` Limits that are too loose are reported after a week of history, in ${duration(hours * 3600)}.` : "";
+    if (basis.seconds < needs.seconds) return `Advice about denials is possible in ${duration(needs.seconds - basis.seconds)}.${loose}`;
+    if (basis.requests < needs.requests) {
+        const wait = basis.requests > 0 ? `, in about ${duration(((needs.requests - basis.requests) * basis.seconds) / basis.requests)} at its present rate` : "";
+        return `Advice about denials is possible once a rule has ${count(needs.requests)} requests within an hour${wait}.${loose}`;
+    }
+    return `There is enough data about denials: advice appears here when a rule needs it.${loose}`;
+}
+
 export function advice(route: Route): OpenView {
     const list = h("div", { class: "stack" });
-    get<{ advice: Advice[] }>(`/v1/advice${query({ rule: route.query.get("rule") })}`).then((page) =>
-        replace(list, page.advice.length ? page.advice.map(card) :
-            h("p", { class: "muted" }, "Nothing to advise: the statistics suggest no change of the rules.")),
-    (error) => replace(list, problem(error)));
+    get<AdviceReply>(`/v1/advice${query({ rule: route.query.get("rule") })}`).then((page) =>
+        replace(list, page.advice.length ? page.advice.map(card) : nothing(page)), (error) => replace(list, problem(error)));
     return { title: "Advice", element: h("div", {}, heading("Advice"), list) };
 }

@@ -6,7 +6,8 @@ import { Pager, type OpenView, heading, name, problem } from "../view";
 
 function detailsText(details: unknown): string {
     if (details === null || details === undefined) return "";
-    return typeof details === "string" ? details : JSON.stringify(details);
+    if (typeof details !== "object") return String(details);
+    return Object.entries(details).map(([key, value]) => `${key} ${typeof value === "object" ? JSON.stringify(value) : value}`).join(", ");
 }
 
 export function audit(): OpenView {
@@ -18,7 +19,7 @@ export function audit(): OpenView {
             pager.loaded(page.next);
             replace(list, page.items.length === 0 ? h("p", { class: "muted" }, "Nothing yet.") :
                 table("Audit log", ["Time", "User", "Action", "Object", "Details", "Address"], page.items.map((one) => [
-                    h("span", { class: "nowrap" }, when(one.at)), name(one.who), name(one.action), name(one.object), name(detailsText(one.details)),
+                    h("span", { class: "nowrap" }, when(one.at)), name(one.who), name(one.action), name(one.object), h("div", { class: "sentence" }, name(detailsText(one.details))),
                     name(one.address ?? "")])));
         } catch (error) {
             replace(list, problem(error));

@@ -2,6 +2,7 @@
 import { get, may, query } from "../api";
 import { field, h, replace, select, table } from "../dom";
 import { count, duration, when } from "../format";
+import { CoverageNote, chosenHost, hostChoice } from "../hosts";
 import type { Denial, Denials } from "../types";
 import { type OpenView, type Route, badge, heading, keyLink, name, problem, ruleLink } from "../view";
 
@@ -37,7 +38,7 @@ function ruleName(one: Denial): HTMLElement {
 function details(one: Denial): HTMLElement {
     const facts: [string, string | null][] = [["path", one.path], ["client", one.client], ["request", one.request_id], ["tier", one.tier]];
     const known = facts.filter(([, value]) => value !== null);
-    return h("div", {}, known.map(([label, value]) => h("div", {}, `${label} `, name(value!))),
+    return h("div", { class: "sentence" }, known.map(([label, value]) => h("div", {}, `${label} `, name(value!))),
         one.others.map((other) => h("div", {}, name(other.rule), other.shadow ? " (shadow)" : "", other.passed ? " allowed it" : " denied it",
             other.limit > 0 ? `: ${count(other.remaining)} of ${count(other.limit)} left` : "")));
 }
@@ -52,9 +53,12 @@ function list(found: Denials): HTMLElement {
     if (found.denials.length === 0)
         return h("p", { class: "muted" }, found.oldest ? `None; the records begin at ${when(found.oldest)}.` : "Nothing was denied since the records began.");
     const more = found.more + Math.max(found.denials.length - shownMost, 0);
-    return h("div", {}, table("Denials, the newest first", ["Last", "Times", "Rule", "Key", "Why", "Reason", "The first of them", "It would pass"],
-        found.denials.slice(0, shownMost).map((one) => [h("span", { class: "nowrap" }, when(one.last)), count(one.count), ruleName(one), keyName(one),
-            name(reasonText(one)), badge(one.reason.replace("_", " ")), details(one), passes(one)]), [1]),
+    const several = found.coverage.hosts.length + found.coverage.missing.length > 1 || chosenHost().host !== "";
+    return h("div", {}, table("Denials, the newest first",
+        ["Last", "Count", ...(several ? ["Host"] : []), "Rule", "Key", "Why", "Reason", "First request", "Passes"],
+        found.denials.slice(0, shownMost).map((one) => [h("span", { class: "nowrap" }, when(one.last)), count(one.count),
+            ...(several ? [name(one.host)] : []), ruleName(one), keyName(one),
+            h("div", { class: "sentence" }, name(reasonText(one))), badge(one.reason.replace("_", " ")), details(one), passes(one)]), [1]),
     more > 0 ? h("p", { class: "muted" }, `${count(more)} more: choose a client, a key or a shorter time.`) : null);
 }
 
@@ -62,13 +66,16 @@ export function denials(route: Route): OpenView {
     const about = h("input", { type: "text", autocomplete: "off", spellcheck: "false", "data-filter": true, value: route.query.get("about") ?? "" });
     const since = select(spans, route.query.get("seconds") ?? "3600");
     const box = h("div", { class: "list" });
+    const note = new CoverageNote();
     let closed = false;
     let timer = 0;
 
     async function load(): Promise<void> {
         try {
-            const found = await get<Denials>(`/v1/denials${query({ about: route.query.get("about"), seconds: since.value })}`);
-            if (!closed) replace(box, list(found));
+            const found = await get<Denials>(`/v1/denials${query({ about: route.query.get("about"), seconds: since.value, ...chosenHost() })}`);
+            if (closed) return;
+            note.show(found.coverage);
+            replace(box, list(found));
         } catch (error) {
             clearInterval(timer);
             replace(box, problem(error));
@@ -84,11 +91,11 @@ export function denials(route: Route): OpenView {
     const form = h("form", { class: "toolbar", "aria-label": "Find denials", onsubmit: go },
         field("About", about, "A client's address, a key or a part of it, the ID of a request, or a rule"), field("Since", since),
         h("button", { class: "primary" }, "Find"));
-    const element = h("div", {}, heading("Denials"));
+    const element = h("div", {}, heading("Denials", may("operator") ? hostChoice() : ""));
     if (!may("operator")) {
         element.append(h("p", { class: "muted" }, "Denials have the keys and addresses of clients: they need the operator's role."));
     } else {
-        element.append(form, box);
+        element.append(form, note.element, box);
         timer = window.setInterval(() => {
             if (!document.hidden && !box.contains(document.activeElement)) void load(); /* the list with the focus is not replaced */
         }, pollMs);

@@ -4,6 +4,7 @@ import { announce, field, h, replace, select, table } from "../dom";
 import { confirm } from "../dialog";
 import { type Rule, merge } from "../figures";
 import { count, duration, share } from "../format";
+import { CoverageNote, chosenHost, hostChoice } from "../hosts";
 import type { Block, HotKey, HotKeys, KeyState, NearKey, Page, Reach, RuleRow, Stats } from "../types";
 import { type OpenView, type Route, heading, keyLink, name, problem, ruleLink, visible } from "../view";
 
@@ -54,7 +55,8 @@ function actions(state: KeyState, again: () => void): HTMLElement {
         type: "button", class: danger ? "danger" : null,
         onclick: () => void act().then((changed) => {
             if (!changed) return;
-            announce(`${visible(key)}: ${result} ${reach(changed)}`, changed.hosts === "later" ? "bad" : "good");
+            const asSaid = changed.hosts === "all" || (changed.hosts === "this" && state.hosts === "this");
+            announce(`${visible(key)}: ${result} ${reach(changed)}`, asSaid ? "good" : "bad");
             again();
         }),
     }, label);
@@ -85,7 +87,7 @@ function stateCard(state: KeyState, again: () => void): HTMLElement {
     return h("section", { class: "card", "aria-label": "Key" },
         h("h2", {}, name(state.key), " under ", ruleLink(state.rule)),
         h("p", { role: "status" }, blockText(state)),
-        counted ? table("Counter of the key", ["Used", "Limit", "Left", "Fully available in", "Next one in"], [[
+        counted ? table("Counter of the key", ["Used", "Limit", "Remaining", "Resets in", "Retry after"], [[
             count(limit - remaining), count(limit), count(remaining), duration(state.reset_s), duration(state.retry_after_s)]], [0, 1, 2])
             : h("p", { class: "muted" }, "It has no counter."),
         actions(state, again));
@@ -104,19 +106,19 @@ function keyName(rule: string, one: HotKey | NearKey): HTMLElement {
 
 function hotTable(caption: string, items: Of<HotKey>[]): HTMLElement {
     if (items.length === 0) return h("p", { class: "muted" }, "None.");
-    return table(caption, ["Key", "Rule", "Cost", "Error, at most"], items.map(({ rule, one }) => [
+    return table(caption, ["Key", "Rule", "Cost", "Max. error"], items.map(({ rule, one }) => [
         keyName(rule, one), ruleLink(rule), count(one.count), count(one.error)]), [2, 3]);
 }
 
 function nearTable(items: Of<NearKey>[]): HTMLElement {
     if (items.length === 0) return h("p", { class: "muted" }, "None.");
-    return table("Keys near their limit", ["Key", "Rule", "Uses"], items.map(({ rule, one }) => [
+    return table("Keys near their limit", ["Key", "Rule", "Used"], items.map(({ rule, one }) => [
         keyName(rule, one), ruleLink(rule), share(one.used)]), [2]);
 }
 
 function bars(tenths: number[]): HTMLElement {
     const most = Math.max(1, ...tenths);
-    return table("How much of their limit keys use", ["Part of the limit", "Keys", "As a bar"], tenths.map((keys, i) => {
+    return table("How much of their limit keys use", ["Share of the limit", "Keys", "Distribution"], tenths.map((keys, i) => {
         const fill = h("span", { class: "bar" });
         fill.style.width = `${(100 * keys) / most}%`;
         return [i === tenths.length - 1 ? `over ${share(i / 10)}` : `${share(i / 10)} to ${share((i + 1) / 10)}`, count(keys),
@@ -130,18 +132,18 @@ const shownKeys = 20;
 /* The wanted rule, or else those with the most traffic. */
 async function rulesToShow(wanted: string): Promise<string[]> {
     if (wanted) return [wanted];
-    const { rules } = merge(await get<Stats>("/v1/stats"));
+    const { rules } = merge(await get<Stats>(`/v1/stats${query(chosenHost())}`));
     const traffic = (rule: Rule) => rule.totals.allowed + rule.totals.denied + rule.totals.delayed;
     return rules.filter(traffic).sort((a, b) => traffic(b) - traffic(a)).slice(0, shownRules).map((rule) => rule.name);
 }
 
 /* Merges the lists of these rules. */
 async function gather<T>(rules: string[], how: Record<string, string | number>, size: (one: T) => number) {
-    const lists = await Promise.all(rules.map((rule) => get<HotKeys<T>>(`/v1/stats/hot${query({ rule, n: shownKeys, ...how })}`)));
+    const lists = await Promise.all(rules.map((rule) => get<HotKeys<T>>(`/v1/stats/hot${query({ rule, n: shownKeys, ...how, ...chosenHost() })}`)));
     const items = lists.flatMap((list, i) => list.keys.map((one): Of<T> => ({ rule: rules[i]!, one })));
     const tenths: number[] = [];
     for (const list of lists) list.uses.tenths.forEach((keys, i) => (tenths[i] = (tenths[i] ?? 0) + keys));
-    return { items: items.sort((a, b) => size(b.one) - size(a.one)).slice(0, shownKeys), tenths, known: lists.every((list) => list.known) };
+    return { items: items.sort((a, b) => size(b.one) - size(a.one)).slice(0, shownKeys), tenths, known: lists.every((list) => list.known), coverage: lists[0]?.coverage };
 }
 
 /* Suggests names from the server while they are typed: there may be thousands. */
@@ -164,8 +166,9 @@ function ruleInput(value: string): HTMLElement & { control: HTMLInputElement } {
 export function keys(route: Route): OpenView {
     const rule = ruleInput(route.query.get("rule") ?? "");
     const key = h("input", { type: "text", autocomplete: "off", spellcheck: "false", "data-filter": true, value: route.query.get("key") ?? "" });
-    const card = h("div");
-    const lists = h("div", { class: "cards" });
+    const card = h("div", { class: "stack" });
+    const lists = h("div", { class: "cards lists" });
+    const note = new CoverageNote();
     let closed = false;
 
     async function lookUp(): Promise<void> {
@@ -190,9 +193,10 @@ export function keys(route: Route): OpenView {
                 gather<NearKey>(rules, { near: 1 }, (one) => one.used)]);
             const blocks = may("operator") ? (await get<{ items: Block[] }>("/v1/blocks")).items : null;
             if (closed) return;
-            replace(lists, blocks ? section("Blocked on all hosts", blockTable(blocks)) : null, near.known ? null : h("p", { class: "muted" }, "The keys of some rules are not sampled on this host."),
-                section("Heaviest", hotTable("Heaviest keys by admitted cost", admitted.items)),
-                section("Most limited", hotTable("Keys by denied cost", denied.items)), section("Near their limit", nearTable(near.items)),
+            note.show(near.coverage);
+            replace(lists, blocks ? Object.assign(section("Blocked on all hosts", blockTable(blocks)), { className: "card whole" }) : null, near.known ? null : h("p", { class: "muted" }, "The keys of some rules are not sampled."),
+                section("Top keys by admitted cost", hotTable("Heaviest keys by admitted cost", admitted.items)),
+                section("Top keys by denied cost", hotTable("Keys by denied cost", denied.items)), section("Near their limit", nearTable(near.items)),
                 section("Use of limits", near.tenths.some((keys) => keys > 0) ? bars(near.tenths) : h("p", { class: "muted" }, "No data yet.")));
         } catch (error) {
             replace(lists, problem(error));
@@ -212,7 +216,7 @@ export function keys(route: Route): OpenView {
     void lookUp();
     const rights = h("p", { class: "muted" }, "Looking a key up, blocking and resetting it need the operator's role.",
         session?.key_texts ? "" : " Keys are shown by their hashes (admin.key_texts in weir.yaml).");
-    return { title: "Keys", element: h("div", {}, heading("Keys"), may("operator") ? form : rights, card, lists), close: () => {
+    return { title: "Keys", element: h("div", {}, heading("Keys", hostChoice()), may("operator") ? form : rights, card, note.element, lists), close: () => {
         closed = true;
         clearInterval(timer);
     } };

@@ -1,7 +1,8 @@
 import { Chart, type Series } from "../charts";
 import { announce, field, h, replace, select, setText } from "../dom";
 import { count, fact, factLabel, rate } from "../format";
-import { HostTable } from "../hosts";
+import { CoverageNote, HostTable, hostChoice } from "../hosts";
+import { LatencyPanel } from "../latency";
 import { type Choice, Meter, type Sample, follow } from "../live";
 import type { Rule } from "../figures";
 import type { Facts, Load, Stats } from "../types";
@@ -37,7 +38,7 @@ class Tiles {
 type Health = "good" | "odd" | "bad";
 
 function judgeLoad(facts: Facts): [Health, string] {
-    if (!facts.known) return ["odd", "not known"];
+    if (facts.known === false) return ["odd", "not known"];
     if (facts.shed) return ["bad", "requests are shed"];
     return Number(facts.adaptive_limits_percent) < 100 ? ["odd", "limits shrink"] : Number(facts.level) > 90 ? ["odd", "high"] : ["good", "has room"];
 }
@@ -46,7 +47,7 @@ function judgeLoad(facts: Facts): [Health, string] {
 function loadFacts(load: Load | null | undefined): Facts | null {
     if (!load) return null;
     const shed = Object.entries(load.shed).filter(([, share]) => share > 0).map(([name, share]) => `${name} ${Math.round(share)} %`);
-    return { known: load.known, level: load.level, ...load.signals, in_flight: undefined, in_flight_level: load.signals.in_flight,
+    return { known: load.known ? undefined : false, level: load.level, ...load.signals, in_flight: undefined, in_flight_level: load.signals.in_flight,
         requests_in_flight: load.in_flight, adaptive_limits_percent: load.throttle, shed: shed.length > 0 ? shed.join(", ") : undefined };
 }
 
@@ -67,6 +68,17 @@ const parts: [keyof Stats & ("segment" | "store" | "host" | "reloads" | "load"),
     ["host", "Host", ""], ["load", "Load", "not measured: load in weir.yaml"], ["segment", "Segment", ""],
     ["store", "Store", "none: limits apply to this host alone"], ["reloads", "Reloads of rules", ""]];
 
+/* Labels of the server's values that their names do not explain. */
+const factLabels: Record<string, string> = {
+    "host.load": "Load average", "host.processors": "CPUs", "host.version": "weir version",
+    "load.in_flight_level": "In-flight signal", "load.requests_in_flight": "Requests in flight",
+    "segment.bytes": "Size", "segment.slots": "Counter slots", "segment.fill": "Slots in use", "segment.created": "Counters created",
+    "segment.evicted_live": "Evicted before expiry", "segment.evicted_denied": "Evicted while denied", "segment.slab_full": "Log memory full",
+    "segment.soft": "Passed by soft limit", "segment.errors": "Failed checks", "segment.lost": "Truncated",
+    "store.since_s": "In this state for", "store.lag_s": "Sync lag", "store.keys": "Keys to sync", "store.keys_max": "Keys to sync, capacity",
+    "reloads.ok": "Successful", "reloads.rules": "Active rules", "reloads.polls": "Checks for changes",
+};
+
 /* Cards of host, load, segment, store and reloads: all values of the server, and their state in a word. */
 class HealthCards {
     readonly element = h("div", { class: "cards" });
@@ -74,7 +86,7 @@ class HealthCards {
     private states = new Map<string, string>();
 
     show(stats: Stats): void {
-        const host = { ...stats.host, version: stats.version, half_of_checks_under_s: stats.check_seconds?.p50, p99_of_checks_s: stats.check_seconds?.p99 };
+        const host = { ...stats.host, version: stats.version };
         const shown = { ...stats, host, load: loadFacts(stats.load) };
         const shape = JSON.stringify(parts.map(([part]) => shown[part]));
         if (shape === this.last) return;
@@ -90,7 +102,7 @@ class HealthCards {
         this.states.set(part, word);
         return h("section", { class: "card" }, h("h3", {}, label, " ", h("span", { class: `health ${health}` }, word)),
             h("dl", { class: "facts" }, Object.entries(facts).filter(([key, value]) => key !== "state" && value !== undefined).map(([key, value]) =>
-                h("div", {}, h("dt", {}, factLabel(key)), h("dd", {}, fact(key, value))))));
+                h("div", {}, h("dt", {}, factLabels[`${part}.${key}`] ?? factLabel(key)), h("dd", {}, fact(key, value))))));
     }
 }
 
@@ -147,7 +159,9 @@ export function overview(): OpenView {
     all.element.classList.add("wide");
     const meter = new Meter();
     const health = new HealthCards();
+    const latency = new LatencyPanel();
     const hosts = new HostTable();
+    const note = new CoverageNote();
     const charts = new RuleCharts(() => seconds);
     const lost = h("p", { class: "error", role: "alert", hidden: true });
     const found = h("p", { class: "muted", id: "overview-found" });
@@ -164,6 +178,7 @@ export function overview(): OpenView {
     const earlier = h("button", { type: "button" }, "Previous");
     let sorted = 0;
     /* Charts are reordered at most every 15 s, and not while the pointer or the focus is on them. */
+    const pager = h("nav", { class: "pager", "aria-label": "Pages of charts" }, earlier, later);
     const keepOrder = (rules: Rule[]) => {
         if (choice.names && (Date.now() - sorted < keepOrderMs || charts.element.matches(":hover, :focus-within"))) return;
         if (choice.names) {
@@ -197,8 +212,10 @@ export function overview(): OpenView {
             return;
         }
         const { stats, all: sum, rules, matching } = sample;
+        note.show(stats.coverage);
         tiles.show(sum);
         health.show(stats);
+        latency.show(stats);
         const next = meter.next(stats, sum.totals);
         if (next) all.push(next.at, next.counts);
         charts.show(rules, stats);
@@ -207,16 +224,17 @@ export function overview(): OpenView {
             `${Math.min(choice.offset + 1, matching)} to ${Math.min(choice.offset + perPage, matching)} of ${count(matching)} rules`);
         earlier.disabled = choice.offset === 0;
         later.disabled = choice.offset + perPage >= matching;
+        pager.hidden = earlier.disabled && later.disabled;
     }
     let stop = follow(() => choice, live);
     void all.load();
 
-    const element = h("div", {}, heading("Overview", field("Time shown", span)), lost,
+    const element = h("div", {}, heading("Overview", hostChoice(), field("Time shown", span)), lost, note.element,
         h("section", { "aria-label": "Traffic" }, h("h2", { class: "visually-hidden" }, "Traffic"), tiles.element, all.element),
-        h("section", { "aria-label": "Health" }, h("h2", {}, "Health"), health.element, hosts.element),
+        h("section", { "aria-label": "Health" }, h("h2", {}, "Health"), health.element, latency.element, hosts.element),
         h("section", { "aria-label": "Rules" }, h("h2", {}, "Rules"),
             h("div", { class: "toolbar" }, field("Filter rules", filter), field("Sort by", sort), found), charts.element,
-            h("nav", { class: "pager", "aria-label": "Pages of charts" }, earlier, later)));
+            pager));
     return { title: "Overview", element, close: () => {
         stop();
         all.close();

@@ -20,7 +20,8 @@ export function rules(route: Route): OpenView {
     const found = h("p", { class: "muted", role: "status" });
     const errors = h("div", { role: "status" });
     let pending = new AbortController();
-    let timer = 0;
+    let timer = 0, again = 0;
+    const readOnlyNote = readOnly();
     const pager = new Pager("Pages of rules", () => void load());
 
     async function load(): Promise<void> {
@@ -42,13 +43,16 @@ export function rules(route: Route): OpenView {
             replace(list, page.items.length === 0 ? null : table("Rules",
                 ["Name", "Stage", "Version", "Enforced", "Shadow", "Summary", page.files ? "Changed, place" : "Changed"],
                 page.items.map((row) => [ruleLink(row.name), badge(row.stage), version(row.version),
-                    version(row.enforced_version), version(row.shadow_version), name(row.summary ?? row.kind),
+                    version(row.enforced_version), version(row.shadow_version), h("div", { class: "sentence" }, name(row.summary ?? row.kind)),
                     h("span", { class: "nowrap" }, when(row.at), " ", row.file ? place(row) : name(row.author))])));
         } catch (error) {
             if (control.signal.aborted) return;
             replace(list, problem(error));
         }
         list.setAttribute("aria-busy", "false");
+        /* Files change without this page. Not by an interval, which would abort replies that take longer. */
+        clearTimeout(again);
+        if (readOnlyNote) again = window.setTimeout(() => void load(), 2000);
     }
     function restart(): void {
         pager.restart();
@@ -63,18 +67,16 @@ export function rules(route: Route): OpenView {
     stage.addEventListener("change", restart);
     kind.addEventListener("change", restart);
     void load();
-    /* Files change without this page. */
-    const again = readOnly() ? window.setInterval(() => void load(), 2000) : 0;
 
     const element = h("div", {},
         heading("Rules", may("editor") ? h("a", { class: "button primary", href: "#/new" }, "New rule") : "",
             h("a", { class: "button", href: "#/published" }, "Published sets")),
-        readOnly() ?? "", errors,
+        readOnlyNote ?? "", errors,
         h("div", { class: "toolbar" }, field("Filter rules", filter), field("Stage", stage), field("Kind", kind), found),
         list, pager.element);
     return { title: "Rules", element, close: () => {
         pending.abort();
         clearTimeout(timer);
-        clearInterval(again);
+        clearTimeout(again);
     } };
 }

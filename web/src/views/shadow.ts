@@ -4,6 +4,7 @@ import { Chart } from "../charts";
 import { diffView } from "../diff";
 import { h, replace, setText } from "../dom";
 import { rate, share } from "../format";
+import { CoverageNote, hostChoice } from "../hosts";
 import { type Choice, Meter, follow } from "../live";
 import type { Rule } from "../figures";
 import type { Page, RuleDocument, RuleRow, Stats } from "../types";
@@ -67,6 +68,7 @@ class Pair {
 
 export function shadow(): OpenView {
     const list = h("div");
+    const note = new CoverageNote();
     const pager = new Pager("Pages of shadows", () => void load());
     let pairs: Pair[] = [];
     let stop: () => void = () => undefined;
@@ -88,6 +90,7 @@ export function shadow(): OpenView {
             const everything: Choice = { q: "", sort: "name", limit: Infinity, offset: 0 };
             stop = follow(() => everything, (sample) => {
                 if (!sample) return;
+                note.show(sample.stats.coverage);
                 const rules = new Map(sample.rules.map((rule) => [rule.name, rule]));
                 for (const pair of pairs) pair.show(rules.get(pair.row.name), sample.stats);
             });
@@ -96,5 +99,5 @@ export function shadow(): OpenView {
         }
     }
     void load();
-    return { title: "Shadow", element: h("div", {}, heading("Shadow against enforced"), list, pager.element), close: clear };
+    return { title: "Shadow", element: h("div", {}, heading("Shadow against enforced", hostChoice()), note.element, list, pager.element), close: clear };
 }

@@ -1,0 +1,182 @@
+/* weir_segment_resize and weir_segment_convert: the file's side of table/resize.h and table/convert.c. */
+#include "engine/segment.h"
+#include "table/resize.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { FULL_PERCENT = 80 }; /* of the slots of a smaller segment: up to this, no entry is evicted for lack of room */
+
+/* Opens the file that `segment` has mapped, and locks it against other resizes. -1, and *error is set. */
+static int open_locked(const char *path, const weir_segment *segment, int *error)
+{
+    struct stat what;
+    int file = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    *error = file < 0 ? weir__errno_error(errno) : 0;
+    if (!*error && flock(file, LOCK_EX | LOCK_NB) != 0)
+        *error = errno == EWOULDBLOCK ? WEIR_ERESIZING : weir__errno_error(errno);
+    if (!*error && (fstat(file, &what) != 0 || what.st_ino != segment->mapped.inode))
+        *error = WEIR_ERESIZING; /* it was replaced */
+    if (*error && file >= 0)
+        close(file);
+    return *error ? -1 : file;
+}
+
+/* The number of doublings that give `size`, or else the ones that come nearest, with WEIR_ESIZE. */
+static int choose(uint64_t first, uint64_t size, unsigned *doublings)
+{
+    unsigned least = 0;
+    while (least < WEIR__DOUBLINGS_MAX && first << least < size)
+        least++;
+    if (least && size < first << least && size - (first << (least - 1)) < (first << least) - size)
+        least--;
+    *doublings = least;
+    return first << least == size ? 0 : WEIR_ESIZE;
+}
+
+static int finish(const weir_segment *segment, uint64_t *moved)
+{
+    struct weir__op op = weir__operation(segment, weir__stats_shard_here(segment), weir_clock(segment));
+    return weir__is_resizing(op.table) ? weir__resize_finish(&op, moved) : 0;
+}
+
+/* The smallest number of doublings whose slots have room for all entries. */
+static unsigned least_doublings(const struct weir__table *table, uint64_t live)
+{
+    unsigned least = 0;
+    while (least < WEIR__DOUBLINGS_MAX && live > (table->buckets * WEIR__BUCKET_SLOTS << least) / 100 * FULL_PERCENT)
+        least++;
+    return least;
+}
+
+static int resize(weir_segment *segment, int file, unsigned doublings, weir_resize *result)
+{
+    const struct weir__table *table = &segment->table;
+    unsigned before = weir__doublings(weir__load64(&table->header->geometry)), least;
+    uint64_t size = table->bytes << doublings;
+    weir_report report = {0};
+    struct stat what;
+    (void)!weir_segment_validate(segment, weir_clock(segment), &report); /* for the count */
+    result->live = report.live;
+    if (doublings < before && (least = least_doublings(table, report.live)) > doublings) {
+        result->size = table->bytes << least;
+        return WEIR_EFULL;
+    }
+    if (doublings > table->doublings_max)
+        return WEIR_ERESIZED;
+    if (doublings > before) {
+        int error = fstat(file, &what) ? weir__errno_error(errno) : 0;
+        /* What a smaller size or a call that failed has left is used again: all of it is empty. */
+        uint64_t from = (uint64_t)what.st_size < size ? (uint64_t)what.st_size : table->bytes << before;
+        if (!error)
+            error = weir__file_extend(file, from, size);
+        if (error)
+            return error;
+    }
+    uint64_t moved = 0;
+    int error = doublings == before ? 0 : weir__resize_begin(table, doublings);
+    if (!error)
+        error = finish(segment, &moved);
+    result->moved += moved;
+    result->size = size;
+    /* The file keeps its length: a process that was preempted in a lookup may still read there. */
+    if (!error && doublings < before)
+        (void)!fallocate(file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)size,
+                         (off_t)((table->bytes << before) - size));
+    return error;
+}
+
+int weir_segment_resize(const char *path, uint64_t size, weir_resize *result)
+{
+    weir_segment *segment = NULL;
+    unsigned doublings;
+    if (!path || !result)
+        return WEIR_EINVAL;
+    *result = (weir_resize){0};
+    int error = weir_segment_open(&(weir_segment_options){.path = path, .flags = WEIR_OPEN_TRUSTED}, &segment),
+        file = -1;
+    if (!error)
+        file = open_locked(path, segment, &error);
+    if (!error)
+        error = finish(segment, &result->moved); /* what a process that died has begun */
+    if (!error) {
+        result->first = segment->table.bytes;
+        result->size_before = result->first << weir__doublings(weir__load64(&segment->table.header->geometry));
+        error = choose(result->first, size, &doublings);
+        result->size = result->first << doublings;
+    }
+    if (!error)
+        error = resize(segment, file, doublings, result);
+    if (file >= 0)
+        close(file);
+    weir_segment_close(segment);
+    return error;
+}
+
+/* ---- Conversion ---- */
+
+static int is_segment(void *memory, uint64_t bytes, const void *plan)
+{
+    const struct weir__header *header = memory;
+    (void)plan;
+    if (bytes < sizeof *header || header->magic != WEIR__MAGIC)
+        return WEIR_ENOTSEG;
+    return 0;
+}
+
+/* Copies the old segment by cells, as a process that should have been ended may still write to it, and converts it. */
+static int convert(void *memory, uint64_t bytes, const void *plan)
+{
+    const struct weir__mapped *old = plan;
+    const weir__cell *from = old->memory;
+    weir__cell *to = memory;
+    for (uint64_t i = 0; i < bytes / sizeof *to; i++)
+        to[i] = weir__cell_read(&from[i]);
+    return weir__segment_convert(memory, bytes);
+}
+
+static int check_converted(void *memory, uint64_t bytes, const void *plan)
+{
+    struct weir__table unused;
+    (void)plan;
+    return weir__segment_attach(memory, bytes, &unused);
+}
+
+int weir_segment_convert(const char *path, unsigned *layout)
+{
+    struct weir__mapped old = {0}, fresh = {0};
+    struct stat what;
+    if (!path || !layout)
+        return WEIR_EINVAL;
+    *layout = 0;
+    struct weir__file_spec was = {.path = path, .read_only = true, .trusted = true, .check = is_segment};
+    int error = weir__mapped_open_segment(&was, &old);
+    if (error)
+        return error;
+    *layout = ((const struct weir__header *)old.memory)->layout;
+    if (*layout == WEIR__LAYOUT_RESIZED)
+        *layout = WEIR__LAYOUT;
+    if (*layout != WEIR__LAYOUT && !weir__layout_is_older(*layout))
+        error = WEIR_EVERSION;
+    else if (*layout != WEIR__LAYOUT && (stat(path, &what) != 0 || old.owner != geteuid()))
+        error = WEIR_EPERM; /* the new file would be this user's */
+    if (!error && *layout != WEIR__LAYOUT) {
+        struct weir__file_spec spec = {.path = path,
+                                       .bytes = old.bytes,
+                                       .mode = what.st_mode & 0777,
+                                       .trusted = true,
+                                       .rebuild = true,
+                                       .format = convert,
+                                       .plan = &old,
+                                       .check = check_converted};
+        error = weir__mapped_open_segment(&spec, &fresh);
+        if (!error && (chown(path, (uid_t)-1, what.st_gid) != 0 || chmod(path, what.st_mode & 0777) != 0))
+            error = weir__errno_error(errno);
+    }
+    weir__mapped_close(&fresh);
+    weir__mapped_close(&old);
+    return error ? error : *layout != WEIR__LAYOUT;
+}

@@ -1,0 +1,94 @@
+/*
+ * Queries of all hosts that share a store: docs/reference/hosts.md, "All hosts".
+ *
+ *   host_queries   sends a query to the store by lua/queries.lua, and gathers the replies; on the other hosts: replies
+ *   host_replies   the form of a reply, which is untrusted; merging replies
+ *
+ * An agent sees open queries with the exchange of blocked keys (sync/key_exchange.h).
+ */
+#ifndef WEIR_STATS_HOST_QUERIES_H
+#define WEIR_STATS_HOST_QUERIES_H
+
+#include "stats/membership.h"
+#include "stats/stats.h"
+
+#define WEIR__QUERY_MAX       2048                /* bytes of a query */
+#define WEIR__QUERY_REPLY_MAX ((size_t)512 << 10) /* bytes of a reply */
+#define WEIR__QUERY_REPLY_MIN ((size_t)16 << 10)  /* with many hosts: they share WEIR__QUERY_REPLIES */
+#define WEIR__QUERY_REPLIES   ((size_t)16 << 20)
+
+/* ---- Texts ---- */
+
+/* A query as it travels. */
+struct weir__query {
+    enum weir__query_kind kind;
+    struct weir__host_query what; /* its texts are in `tree` */
+    const char *from, *to;        /* ids of hosts: the one that sent it, and does not reply; "": all reply */
+    size_t bytes;                 /* maximum of a reply */
+    json_t *tree;
+};
+
+/* Formats JSON, from malloc; NULL: no memory, a text that is not UTF-8, or one that is too long. */
+char *weir__query_format(const struct weir__query *query, bool hash_keys);
+/* Parses untrusted text. False: not a query, or one of a newer version. */
+bool weir__query_parse(const char *text, size_t len, struct weir__query *query);
+void weir__query_free(struct weir__query *query);
+
+/* Brings a reply into the form of its kind: all members exist, with the right types; others are left out. NULL: no
+ * object, or no memory. */
+json_t *weir__reply_form(enum weir__query_kind kind, const json_t *reply);
+/* Adds the host's name to the parts of a reply that are listed by host. */
+void weir__reply_name(enum weir__query_kind kind, json_t *reply, const char *name, bool here);
+/*
+ * Merges replies of hosts, which have the form, into the first: counts and rates are added, keys and rules matched by
+ * name, denials listed together; lists are sorted and cut again. `hash_keys`: other hosts sent hashes of keys.
+ */
+void weir__replies_merge(enum weir__query_kind kind, const struct weir__host_query *query, bool hash_keys,
+                         json_t *const *replies, size_t count);
+
+/* ---- The store ---- */
+
+/* The script lua/queries.lua and its SHA-1 for EVALSHA. */
+extern const char weir__queries_script[];
+extern const char weir__queries_script_sha[41];
+
+/* A connection for queries and replies, made with the first of them; thread-safe. */
+struct weir__host_queries;
+
+/* NULL: no memory, or no store. Wrong options of the store are an error of each query. */
+struct weir__host_queries *weir__host_queries_new(const struct weir__config *config);
+/* NULL is allowed. */
+void weir__host_queries_free(struct weir__host_queries *queries);
+
+/* This host's reply to an untrusted query, from malloc. NULL: it needs none, or no memory. */
+char *weir__host_queries_text(const struct weir__host_queries *queries, const struct weir__snapshot *snapshot,
+                              weir_text query);
+/* Sends it. 0, or an error of the store, and why. */
+int weir__host_queries_reply(struct weir__host_queries *queries, const char *id, const char *reply,
+                             char why[WEIR__HOSTS_WHY]);
+
+/* ---- Gathering ---- */
+
+struct weir__gather;
+
+/* Begins a query of the hosts that query->host names, or of all. The membership must be recent. NULL: no memory. */
+struct weir__gather *weir__gather_begin(const struct weir__membership *membership, enum weir__query_kind kind,
+                                        const struct weir__host_query *query);
+/* Sends it, if there are other hosts. `queries` NULL: no store. Errors of the store are part of the result. */
+void weir__gather_send(struct weir__gather *gather, struct weir__host_queries *queries);
+/* Reads replies. True: all are there, or time is over; else call it again after WEIR__GATHER_POLL_MS. */
+#define WEIR__GATHER_POLL_MS 20
+bool weir__gather_step(struct weir__gather *gather);
+/*
+ * Merges the replies with this host's own, which it takes over (NULL: it has none, for the reason `error`), and adds
+ * "coverage": {"hosts": [names], "missing": [{"name", "why"}], "why": why other hosts were not reached, or null}. Frees
+ * `gather`. 0, WEIR_ENOMEM, WEIR__HOST_UNKNOWN, WEIR__HOST_NO_REPLY, or this host's error if no other one replied.
+ */
+int weir__gather_finish(struct weir__gather *gather, char *own, int error, json_t **merged);
+/* All of it, with waiting. */
+int weir__gather_all(struct weir__gather *gather, char *own, int error, char **json);
+
+/* The coverage as text: "3 hosts: a, b, c; not included: d (silent)". */
+const char *weir__coverage_text(const json_t *merged, char *text, size_t size);
+
+#endif

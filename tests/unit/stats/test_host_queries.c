@@ -1,0 +1,304 @@
+/* Queries of all hosts: their text, the form of untrusted replies, and how replies are merged. */
+#include "../../test.h"
+
+#include "stats/host_queries.h"
+
+#include <math.h>
+
+static json_t *json_of(const char *text)
+{
+    char *quoted = strdup(text);
+    for (char *c = quoted; *c; c++)
+        *c = *c == '\'' ? '"' : *c;
+    json_error_t error;
+    json_t *tree = json_loads(quoted, 0, &error);
+    if (!tree)
+        printf("  %s: %s\n", text, error.text);
+    free(quoted);
+    return tree;
+}
+
+static json_t *form(enum weir__query_kind kind, const char *text)
+{
+    json_t *tree = json_of(text), *made = weir__reply_form(kind, tree);
+    json_decref(tree);
+    return made;
+}
+
+/* A number or a text, by a path such as "rules.0.name". */
+static const json_t *at(const json_t *tree, const char *path)
+{
+    char part[64];
+    while (tree && *path) {
+        size_t len = strcspn(path, ".");
+        snprintf(part, sizeof part, "%.*s", (int)len, path);
+        tree = json_is_array(tree) ? json_array_get(tree, (size_t)atoi(part)) : json_object_get(tree, part);
+        path += len + (path[len] == '.');
+    }
+    return tree;
+}
+
+static double number_at(const json_t *tree, const char *path)
+{
+    return json_is_number(at(tree, path)) ? json_number_value(at(tree, path)) : NAN;
+}
+
+static bool text_at(const json_t *tree, const char *path, const char *text)
+{
+    const char *value = json_string_value(at(tree, path));
+    return value && strcmp(value, text) == 0;
+}
+
+static bool near(double value, double expected)
+{
+    return fabs(value - expected) < 0.001;
+}
+
+/* ---- Queries ---- */
+
+TEST(query_survives_its_text)
+{
+    struct weir__query query = {
+        .kind = WEIR__QUERY_DENIED,
+        .from = "0123456789abcdef",
+        .to = "",
+        .bytes = 70000,
+        .what = {.rule = "api", .key = WEIR__TEXT("user:42 \xc3\xa4"), .seconds = 3600, .n = 20}};
+    struct weir__query again;
+    char *text = weir__query_format(&query, false);
+    CHECK(text && weir__query_parse(text, strlen(text), &again));
+    CHECK(again.kind == WEIR__QUERY_DENIED && strcmp(again.what.rule, "api") == 0 && again.bytes == 70000);
+    CHECK(weir__text_equal(again.what.key, query.what.key) && again.what.seconds == 3600 && again.what.n == 20);
+    CHECK(!again.what.about && !again.what.hide && !again.what.digest);
+    free(text);
+    weir__query_free(&again);
+    /* A store that gets no texts of keys gets a hash of what is looked for. */
+    text = weir__query_format(&query, true);
+    CHECK(text && !strstr(text, "user") && weir__query_parse(text, strlen(text), &again));
+    CHECK(again.what.key.len == 0 && again.what.about && strlen(again.what.about) == 32);
+    free(text);
+    weir__query_free(&again);
+    char digest[WEIR__SUBJECT_DIGEST];
+    weir__subject_digest("::ffff:192.0.2.7", digest);
+    CHECK(strlen(digest) == 65 && digest[32] == ' ');
+    weir__subject_digest("~00112233445566778899aabbccddeeff", digest);
+    CHECK(strcmp(digest, "00112233445566778899aabbccddeeff") == 0);
+}
+
+TEST(query_that_is_not_UTF_8_or_too_long_is_not_sent)
+{
+    char *longer = calloc(1, 4000);
+    memset(longer, 'x', 3999);
+    struct weir__query query = {
+        .kind = WEIR__QUERY_DENIED, .from = "0", .to = "", .bytes = 1, .what.key = {longer, 3999}};
+    CHECK(!weir__query_format(&query, false));
+    query.what.key = WEIR__TEXT("\xff");
+    CHECK(!weir__query_format(&query, false));
+    free(longer);
+}
+
+TEST(malformed_queries_are_refused)
+{
+    static const char *const wrong[] = {"",
+                                        "{",
+                                        "[]",
+                                        "7",
+                                        "{}",
+                                        "{'v':1,'kind':'denials','from':'','to':''}",
+                                        "{'v':2,'kind':'denials','from':'','to':'','bytes':1}",
+                                        "{'v':1,'kind':'other','from':'','to':'','bytes':1}",
+                                        "{'v':1,'kind':'denials','from':7,'to':'','bytes':1}",
+                                        "{'v':1,'kind':'hot_keys','from':'','to':'','bytes':1}",
+                                        "{'v':1,'kind':'denials','from':'','to':'00000000000000000','bytes':1}",
+                                        "{'v':1,'kind':'denials','from':'','to':'','bytes':-1}"};
+    struct weir__query query;
+    for (size_t i = 0; i < WEIR__COUNT(wrong); i++) {
+        char text[256];
+        snprintf(text, sizeof text, "%s", wrong[i]);
+        for (char *c = text; *c; c++)
+            *c = *c == '\'' ? '"' : *c;
+        CHECK(!weir__query_parse(text, strlen(text), &query));
+    }
+    static const char odd[] =
+        "{\"v\":1,\"kind\":\"hot_keys\",\"from\":\"\",\"to\":\"\",\"bytes\":99999999999,\"rule\":\"r\","
+        "\"n\":99999999,\"step\":-5,\"seconds\":1e9,\"near\":7,\"about\":[]}";
+    CHECK(weir__query_parse(odd, sizeof odd - 1, &query));
+    CHECK(query.bytes == WEIR__QUERY_REPLY_MAX && query.what.n == 1000 && !query.what.step && !query.what.seconds &&
+          !query.what.near && !query.what.key.len);
+    weir__query_free(&query);
+}
+
+/* ---- Replies ---- */
+
+TEST(reply_gets_the_members_and_types_of_its_form)
+{
+    CHECK(!weir__reply_form(WEIR__QUERY_STATS, NULL));
+    CHECK(!form(WEIR__QUERY_STATS, "[]"));
+    json_t *stats = form(WEIR__QUERY_STATS, "{'at':'x','rules':[7,{'name':7,'shadow':'yes','totals':{'denied':1e300},"
+                                            "'rates':7,'limit':'none'}],'evil':{},'store':7,'load':{'signals':{'cpu':5,"
+                                            "'x':'y'}},'host':{'name':'h'}}");
+    CHECK(near(number_at(stats, "at"), 0) && !at(stats, "evil") && json_is_null(at(stats, "store")));
+    CHECK(json_array_size(at(stats, "rules")) == 1 && text_at(stats, "rules.0.name", ""));
+    CHECK(json_is_false(at(stats, "rules.0.shadow")) && json_is_null(at(stats, "rules.0.limit")));
+    CHECK(number_at(stats, "rules.0.totals.denied") <= 9007199254740992.0);
+    CHECK(json_is_null(at(stats, "rules.0.rates.1s")) && !at(stats, "rules.0.hot"));
+    CHECK(near(number_at(stats, "load.signals.cpu"), 5) && !at(stats, "load.signals.x"));
+    CHECK(text_at(stats, "host.name", "h"));
+    json_decref(stats);
+    json_t *denied = form(WEIR__QUERY_DENIED, "{'denials':[{'key':'k','passes':7,'others':[{}],'host':'other'}]}");
+    CHECK(text_at(denied, "denials.0.key", "k") && json_is_null(at(denied, "denials.0.passes")));
+    CHECK(!at(denied, "denials.0.host") && near(number_at(denied, "denials.0.others.0.limit"), 0));
+    json_decref(denied);
+}
+
+/* Merges two replies; the sum is the first one. */
+static json_t *merged(enum weir__query_kind kind, struct weir__host_query query, const char *one, const char *other)
+{
+    json_t *replies[] = {form(kind, one), form(kind, other)};
+    weir__reply_name(kind, replies[0], "here", true);
+    weir__reply_name(kind, replies[1], "there", false);
+    weir__replies_merge(kind, &query, false, replies, 2);
+    json_decref(replies[1]);
+    return replies[0];
+}
+
+TEST(statistics_are_added_by_rule)
+{
+    json_t *sum = merged(
+        WEIR__QUERY_STATS, (struct weir__host_query){.n = 2},
+        "{'host':{'name':'here'},'segment':{'bytes':5},'rates':{'1s':{'allowed':1.5,'denied':2}},'hot_seconds':10,"
+        "'rules':[{'name':'api','limit':9,'totals':{'allowed':10,'denied':3},'rates':{'1s':{'denied':2},'10s':{"
+        "'denied':1}},'hot':{'denied':[{'key':'a','count':30,'error':3},{'key':'b','count':20,'error':1}],"
+        "'near':[{'key':'a','used':0.9}],'near_keys':1,'uses':{'keys':4,'tenths':[1,2]}}},"
+        "{'name':'api','shadow':true,'totals':{'denied':7}}]}",
+        "{'host':{'name':'there'},'segment':{'bytes':7},'rates':{'1s':{'allowed':2.5},'10s':{'shed':1}},"
+        "'hot_seconds':30,'hot':true,'rules':[{'name':'other','totals':{'denied':1}},{'name':'api','limit':8,'totals':{"
+        "'allowed':1,'denied':4},'rates':{'1s':{'denied':3}},'hot':{'denied':[{'key':'c','count':25,'error':1},{"
+        "'key':'a','count':5,'error':4}],'near':[{'key':'a','used':1.5}],'near_keys':2,'uses':{'keys':3,"
+        "'tenths':[5,0]}}},{'name':'api','shadow':true,'totals':{'denied':2}}]}");
+    CHECK(text_at(sum, "host.name", "here") && near(number_at(sum, "segment.bytes"), 5)); /* gauges stay this host's */
+    CHECK(near(number_at(sum, "rates.1s.allowed"), 4) && near(number_at(sum, "rates.10s.shed"), 1));
+    CHECK(json_array_size(at(sum, "rules")) == 3 && text_at(sum, "rules.2.name", "other"));
+    CHECK(json_integer_value(at(sum, "rules.0.totals.allowed")) == 11 && near(number_at(sum, "rules.0.limit"), 9));
+    CHECK(near(number_at(sum, "rules.0.rates.1s.denied"), 5) && near(number_at(sum, "rules.0.rates.10s.denied"), 1));
+    CHECK(json_integer_value(at(sum, "rules.1.totals.denied")) == 9 && json_is_true(at(sum, "rules.1.shadow")));
+    /* The two heaviest keys of both hosts. */
+    CHECK(json_array_size(at(sum, "rules.0.hot.denied")) == 2 && text_at(sum, "rules.0.hot.denied.0.key", "a"));
+    CHECK(near(number_at(sum, "rules.0.hot.denied.0.count"), 35) &&
+          near(number_at(sum, "rules.0.hot.denied.0.error"), 5));
+    CHECK(text_at(sum, "rules.0.hot.denied.1.key", "c") && near(number_at(sum, "rules.0.hot.near.0.used"), 1.5));
+    CHECK(near(number_at(sum, "rules.0.hot.near_keys"), 3) && near(number_at(sum, "rules.0.hot.uses.keys"), 7));
+    CHECK(near(number_at(sum, "rules.0.hot.uses.tenths.0"), 6) && near(number_at(sum, "hot_seconds"), 30));
+    json_decref(sum);
+}
+
+TEST(histories_are_added_by_second)
+{
+    static const char here[] = "{'known':true,'until':100,'step':1,'denied':[1,2,3],'allowed':[0,0,0]}";
+    json_t *sum = merged(WEIR__QUERY_HISTORY, (struct weir__host_query){0}, here,
+                         "{'known':true,'until':102,'step':1,'denied':[10,20,30],'allowed':[1,1,1]}");
+    CHECK(near(number_at(sum, "denied.0"), 1) && near(number_at(sum, "denied.1"), 2)); /* second 98, 99 */
+    CHECK(near(number_at(sum, "denied.2"), 13) && near(number_at(sum, "until"), 100)); /* second 100 */
+    json_decref(sum);
+    sum = merged(WEIR__QUERY_HISTORY, (struct weir__host_query){0}, here,
+                 "{'known':true,'until':99,'step':1,'denied':[10,20,30]}");
+    CHECK(near(number_at(sum, "denied.0"), 21) && near(number_at(sum, "denied.1"), 32) &&
+          near(number_at(sum, "denied.2"), 3));
+    json_decref(sum);
+    sum = merged(WEIR__QUERY_HISTORY, (struct weir__host_query){0}, here, "{'known':false,'denied':[9,9,9]}");
+    CHECK(near(number_at(sum, "denied.0"), 1));
+    json_decref(sum);
+    sum = merged(WEIR__QUERY_HISTORY, (struct weir__host_query){0}, "{'known':false,'denied':[0,0,0]}", here);
+    CHECK(near(number_at(sum, "denied.2"), 3) && near(number_at(sum, "until"), 100) && json_is_true(at(sum, "known")));
+    json_decref(sum);
+    sum = merged(WEIR__QUERY_HISTORY, (struct weir__host_query){0}, here,
+                 "{'known':true,'until':1e300,'step':-1e300,'denied':[9,9,9]}");
+    CHECK(near(number_at(sum, "denied.0"), 1));
+    json_decref(sum);
+}
+
+TEST(hot_keys_are_added_by_key)
+{
+    json_t *sum = merged(WEIR__QUERY_HOT_KEYS, (struct weir__host_query){.n = 2},
+                         "{'rule':'r','known':false,'total':10,'seconds':5,'keys':[{'key':'a','count':6,'error':0}]}",
+                         "{'rule':'r','known':true,'total':20,'seconds':9,'keys':[{'key':'b','count':8,'error':0},"
+                         "{'key':'a','count':5,'error':0},{'key':'~0','hidden':true,'count':2,'error':0}]}");
+    CHECK(json_array_size(at(sum, "keys")) == 2 && text_at(sum, "keys.0.key", "a") &&
+          near(number_at(sum, "keys.0.count"), 11) && text_at(sum, "keys.1.key", "b"));
+    CHECK(near(number_at(sum, "total"), 30) && near(number_at(sum, "seconds"), 9) && json_is_true(at(sum, "known")));
+    json_decref(sum);
+}
+
+TEST(each_denied_key_is_listed_with_its_host)
+{
+    json_t *sum = merged(
+        WEIR__QUERY_DENIED, (struct weir__host_query){.n = 2},
+        "{'oldest':'2026-02','entries':3,'denied_keys':2,'more':1,'denials':[{'key':'a','last':'2026-03-03'},"
+        "{'key':'b','last':'2026-03-01'}]}",
+        "{'oldest':'2026-01','entries':4,'denied_keys':4,'denials':[{'key':'c','last':'2026-03-02','host':'here'}],"
+        "'warnings':[{'key':'d','last':'2026-03-04'}]}");
+    CHECK(text_at(sum, "denials.0.key", "a") && text_at(sum, "denials.0.host", "here"));
+    CHECK(text_at(sum, "denials.1.key", "c") && text_at(sum, "denials.1.host", "there") &&
+          json_is_false(at(sum, "denials.1.here")));
+    CHECK(json_array_size(at(sum, "denials")) == 2 && json_array_size(at(sum, "warnings")) == 0);
+    CHECK(near(number_at(sum, "more"), 3) && near(number_at(sum, "entries"), 7) && text_at(sum, "oldest", "2026-01"));
+    json_decref(sum);
+}
+
+TEST(hash_of_the_key_that_was_looked_for_becomes_its_text)
+{
+    char digest[WEIR__SUBJECT_DIGEST], text[256];
+    const struct weir__host_query query = {.key = WEIR__TEXT("user:42")};
+    weir__subject_digest("user:42", digest);
+    snprintf(text, sizeof text, "{'denials':[{'key':'~%s','hidden':true},{'key':'~%032d','hidden':true}]}", digest, 0);
+    json_t *reply = form(WEIR__QUERY_DENIED, text);
+    weir__replies_merge(WEIR__QUERY_DENIED, &query, true, &reply, 1);
+    CHECK(text_at(reply, "denials.0.key", "user:42") && json_is_false(at(reply, "denials.0.hidden")));
+    CHECK(json_is_true(at(reply, "denials.1.hidden")));
+    json_decref(reply);
+}
+
+/* ---- Gathering without a store ---- */
+
+TEST(host_filter_and_coverage)
+{
+    struct weir__host_status hosts[] = {
+        {.heartbeat = {.id = "0000000000000001", .name = "a"}},
+        {.heartbeat = {.id = "0000000000000002", .name = "b\033"}, .via = WEIR__HOST_VIA_STORE},
+        {.heartbeat = {.id = "0000000000000003", .name = "c"}, .via = WEIR__HOST_VIA_STORE, .silent = true},
+        {.heartbeat = {.id = "0000000000000004", .name = "d"}, .via = WEIR__HOST_VIA_RULES}};
+    const struct weir__membership membership = {.hosts = hosts, .count = 4, .agent = true};
+    const struct {
+        const char *host;
+        bool this_host;
+        int error;
+        const char *coverage;
+    } cases[] = {
+        {NULL, false, 0, "1 host: a; not included: b\\x1b (no reply), c (silent), d (shares no store with this host)"},
+        {NULL, true, 0, "1 host: a"},
+        {"a", false, 0, "1 host: a"},
+        {"0000000000000001", false, 0, "1 host: a"},
+        {"c", false, WEIR__HOST_NO_REPLY, NULL},
+        {"e", false, WEIR__HOST_UNKNOWN, NULL}};
+    for (size_t i = 0; i < WEIR__COUNT(cases); i++) {
+        const struct weir__host_query query = {.host = cases[i].host, .this_host = cases[i].this_host};
+        char text[256];
+        json_t *sum = NULL;
+        struct weir__gather *gather = weir__gather_begin(&membership, WEIR__QUERY_HISTORY, &query);
+        weir__gather_send(gather, NULL);
+        CHECK(weir__gather_step(gather));
+        CHECK_EQ(weir__gather_finish(gather, strdup("{\"known\":true}"), 0, &sum), cases[i].error);
+        if (cases[i].coverage) {
+            weir__coverage_text(sum, text, sizeof text);
+            CHECK(strcmp(text, cases[i].coverage) == 0);
+        }
+        json_decref(sum);
+    }
+    /* This host's own error is that of the result, if no other host replied. */
+    json_t *sum;
+    struct weir__gather *gather =
+        weir__gather_begin(&membership, WEIR__QUERY_DENIED, &(struct weir__host_query){.this_host = true});
+    CHECK_EQ(weir__gather_finish(gather, NULL, WEIR_ENOENT, &sum), WEIR_ENOENT);
+}
+
+TEST_MAIN
