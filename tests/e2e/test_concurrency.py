@@ -49,7 +49,7 @@ def test_exactly_the_limit_over_two_workers(gateway, slow):
     slow.go.set()
     askers.join()
     assert sorted(answer.status for answer in results) == [200] * 7 + [429] * 33 and slow.most == 7
-    assert len({line["pid"] for line in g.log() if line["uri"] == "/slow"}) == 2
+    wait_until(lambda: len({line["pid"] for line in g.log() if line["uri"] == "/slow"}) == 2, "lines of both workers")
     denied = next(answer for answer in results if answer.status == 429)
     assert denied.headers["Retry-After"] == "1" and denied.headers["X-RateLimit-Remaining"] == "0"
     assert denied.headers["X-RateLimit-Limit"] == "7" and "X-RateLimit-Reset" not in denied.headers

@@ -103,8 +103,10 @@ def test_an_nginx_of_ones_own_with_subrequests(gateway, agent):
     assert get(g.port, "/direct").status == 404
     ticket = json.loads(sent[1].body)["status"]
     assert json.loads(get(g.port, ticket).body)["rule"] == "r" and get(g.port, ticket[:-1]).status == 404
-    assert [line["decision"] for line in g.log() if line["uri"].startswith("/x/dry")] == ["allow", "deny_dry_run"]
-    assert [line["decision"] for line in g.log() if line["uri"].startswith("/x/early")] == ["allow", "queue"]
+    # A worker logs after it has replied, so lines of two workers may be late and in any order.
+    logged = lambda path: sorted(line["decision"] for line in g.log() if line["uri"] == path)
+    wait_until(lambda: logged("/x/dry") == ["allow", "deny_dry_run"], "the lines of /x/dry in the access log")
+    wait_until(lambda: logged("/x/early") == ["allow", "queue"], "the lines of /x/early in the access log")
 
 
 SETS = OWN.replace("    # proxy_set_header X-User           $verified_user;", "    proxy_set_header X-User $verified;")
