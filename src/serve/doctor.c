@@ -376,6 +376,45 @@ static void check_agent(struct doctor *d)
 
 /* ---- Files ---- */
 
+/* A process maps the segment's file, which is no longer at its path. */
+static bool maps_removed(const char *pid, const char *segment)
+{
+    char path[64], removed[4200], line[4400];
+    bool found = false;
+    snprintf(path, sizeof path, "/proc/%.20s/maps", pid);
+    snprintf(removed, sizeof removed, "%s (deleted)\n", segment);
+    FILE *maps = fopen(path, "re");
+    while (maps && !found && fgets(line, sizeof line, maps)) {
+        const char *name = strchr(line, '/');
+        found = name && strcmp(name, removed) == 0;
+    }
+    if (maps)
+        fclose(maps);
+    return found;
+}
+
+/* The kernel keeps a removed file as long as a process maps it: requests go on, and commands see another file or none. */
+static void check_segment(struct doctor *d)
+{
+    const char *segment = d->deployment.config.segment_path;
+    char name[64];
+    bool removed = false;
+    DIR *list = opendir("/proc");
+    for (const struct dirent *entry; list && !removed && (entry = readdir(list));) {
+        removed = isdigit((unsigned char)*entry->d_name) && maps_removed(entry->d_name, segment);
+        long pid = removed ? strtol(entry->d_name, NULL, 10) : 0;
+        if (removed)
+            find(d, WEIR__DOCTOR_WRONG,
+                 "%s was removed while process %ld (%s) uses it: that process counts in the removed file, and weir "
+                 "top, check and key do not see its counters; restart weir, which begins with new counters",
+                 segment, pid, command_of(pid, name, sizeof name));
+    }
+    if (list)
+        closedir(list);
+    if (!removed && access(segment, F_OK) == 0)
+        find(d, WEIR__DOCTOR_OK, "%s is in place", segment);
+}
+
 static void check_memory(struct doctor *d)
 {
     const struct weir__config *config = &d->deployment.config;
@@ -591,8 +630,8 @@ static const struct {
     const char *name;
     void (*run)(struct doctor *d);
 } checks[] = {{"weir.yaml", check_file},      {"nginx", check_nginx},   {"ports", check_ports}, {"agent", check_agent},
-              {"upstreams", check_upstreams}, {"memory", check_memory}, {"state", check_state}, {"store", check_store},
-              {"clock", check_clock},         {"limits", check_limits}};
+              {"upstreams", check_upstreams}, {"segment", check_segment}, {"memory", check_memory}, {"state", check_state},
+              {"store", check_store}, {"clock", check_clock},         {"limits", check_limits}};
 
 void weir__doctor(const char *file, weir__doctor_found *found, void *context)
 {

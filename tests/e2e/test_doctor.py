@@ -88,7 +88,7 @@ def test_a_good_host_before_and_while_it_runs(host, backend):
     wait_until(lambda: any(one[1] == "agent" and "runs" in one[2] and "process" in one[2] for one in doctor(host)),
                "the agent")
     found = doctor(host, code=0)
-    for check in ("weir.yaml", "nginx", "ports", "agent", "upstreams", "memory", "state", "store", "limits"):
+    for check in ("weir.yaml", "nginx", "ports", "agent", "upstreams", "segment", "memory", "state", "store", "limits"):
         has(found, "ok", check)
     assert not [one for one in found if one[0] == "wrong" or one[0] == "unknown"]
     has(found, "ok", "ports", f"127.0.0.1:{host.port}: weir (process {host.process.pid})")
@@ -168,6 +168,13 @@ def test_a_silent_store(host, store):
         has(doctor(host, code=1), "wrong", "store", "the store")
     finally:
         store.resume()
+
+
+def test_a_segment_that_was_removed_while_it_is_used(host):
+    host.start()
+    wait_until(lambda: any(one[:2] == ("ok", "segment") for one in doctor(host)), "the segment")
+    (host.folder / "segment").unlink()
+    has(doctor(host, code=1), "wrong", "segment", f"{host.folder}/segment was removed while process", "restart weir")
 
 
 @root_only
