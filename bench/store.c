@@ -126,7 +126,7 @@ static void on_changed(void *context, bool up, int error, const char *where)
 {
     (void)context;
     if (!up)
-        fprintf(stderr, "bench/store: %s is away: %s\n", where, weir_strerror(error));
+        fprintf(stderr, "bench/store: %s is unavailable: %s\n", where, weir_strerror(error));
 }
 
 static void send_out(unsigned channel)

@@ -78,7 +78,7 @@ extern "C" {
     X(EEXIST, 23, "something exists at this path already; attach to it, or choose another path")                       \
     X(ENOMEM, 24, "out of memory; free some, allow the process more, or use a smaller segment")                        \
     X(ESIZE, 25, "segment size out of range; use at least 64 KiB, with a slab of at most half of it")                  \
-    X(ESYS, 26, "a system call failed; errno says which way")                                                          \
+    X(ESYS, 26, "a system call failed; errno has the reason")                                                          \
     X(ECPU, 27, "this processor has no 16-byte compare-and-swap; weir needs cmpxchg16b or arm64")                      \
     X(ERULES, 28, "the rules have errors; each was reported with its place, and weir lint shows them")                 \
     X(ERULESPATH, 29, "the rules cannot be read; check the path and its permissions")                                  \
@@ -90,7 +90,7 @@ extern "C" {
     X(ESTOREDOWN, 35, "the store cannot be reached; is it running, and is its address right?")                         \
     X(ESTORESLOW, 36, "the store did not answer within the deadline")                                                  \
     X(ESTOREBREAKER, 37, "the store has failed several times in a row; no request is sent until a probe succeeds")     \
-    X(ESTOREGARBAGE, 38, "what the store answers makes no sense; is it a Redis or Valkey, of version 5 or later?")     \
+    X(ESTOREGARBAGE, 38, "invalid reply of the store; is it a Redis or Valkey, of version 5 or later?")                \
     X(ESTORELOADING, 39, "the store is loading its data (LOADING)")                                                    \
     X(ESTOREREADONLY, 40, "the store is a replica and takes no writes (READONLY); a failover may be under way")        \
     X(ESTOREOOM, 41, "the store is out of memory (OOM); raise its maxmemory")                                          \

@@ -47,7 +47,7 @@ static bool reply(struct weir__call *call, int error, const struct queue_reply *
     } known[] = {{WEIR__HOST_NO_TICKET, 404, "no_ticket"},
                  {WEIR__HOST_OTHER_STATE, 409, "other_state"},
                  {WEIR__HOST_QUEUE_FULL, 409, "queue_full"},
-                 {WEIR__HOST_QUEUE_UNAVAILABLE, 503, "queue_away"}};
+                 {WEIR__HOST_QUEUE_UNAVAILABLE, 503, "queue_unavailable"}};
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (known[i].error == error)
             weir__fail(call, known[i].status, known[i].code, "%s",

@@ -393,7 +393,8 @@ static bool maps_removed(const char *pid, const char *segment)
     return found;
 }
 
-/* The kernel keeps a removed file as long as a process maps it: requests go on, and commands see another file or none. */
+/* The kernel keeps a removed file as long as a process maps it: requests go on, and commands see another file or none.
+ */
 static void check_segment(struct doctor *d)
 {
     const char *segment = d->deployment.config.segment_path;
@@ -629,9 +630,10 @@ static void check_store(struct doctor *d)
 static const struct {
     const char *name;
     void (*run)(struct doctor *d);
-} checks[] = {{"weir.yaml", check_file},      {"nginx", check_nginx},   {"ports", check_ports}, {"agent", check_agent},
-              {"upstreams", check_upstreams}, {"segment", check_segment}, {"memory", check_memory}, {"state", check_state},
-              {"store", check_store}, {"clock", check_clock},         {"limits", check_limits}};
+} checks[] = {{"weir.yaml", check_file}, {"nginx", check_nginx},         {"ports", check_ports},
+              {"agent", check_agent},    {"upstreams", check_upstreams}, {"segment", check_segment},
+              {"memory", check_memory},  {"state", check_state},         {"store", check_store},
+              {"clock", check_clock},    {"limits", check_limits}};
 
 void weir__doctor(const char *file, weir__doctor_found *found, void *context)
 {

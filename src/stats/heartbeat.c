@@ -16,7 +16,7 @@
 #define RULES_MAX    INT64_C(1000000000)
 #define PRINT_DIGITS 16
 
-const char *const weir__host_store_names[4] = {"none", "unknown", "up", "away"};
+const char *const weir__host_store_names[4] = {"none", "unknown", "up", "unavailable"};
 const char *const weir__host_via_names[3] = {"here", "store", "rules"};
 
 /* The number of the name that is a member of an object; `otherwise`: it is not one. */

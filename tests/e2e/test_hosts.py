@@ -144,10 +144,10 @@ def test_hosts_of_one_store(made):
     two.start()
     becomes(lambda: top(gate), {"gate-1": "running", "gate-2": "running"}, "its return")
     store.kill()
-    wait_until(lambda: top(gate)["fleet"]["store"] == "away" and top(two)["fleet"]["store"] == "away", "that it is away", every=0.1)
+    wait_until(lambda: top(gate)["fleet"]["store"] == "unavailable" and top(two)["fleet"]["store"] == "unavailable", "that it is unavailable", every=0.1)
     reply = gate.request_json("GET", "/v1/hosts")
     assert reply["hosts"][0]["name"] == "gate-1" and reply["hosts"][0]["state"] == "running"
-    assert reply["hosts"][0]["store"] == "away" and reply["fleet"]["why"]
+    assert reply["hosts"][0]["store"] == "unavailable" and reply["fleet"]["why"]
     becomes(lambda: top(gate), {"gate-1": "running", "gate-2": "silent"}, "that nobody is heard of")
     text = weir("top", "--once", "--interval", "100ms", gate.file)
     assert "DOWN" in text and "gate-1" in text and max(map(len, text.splitlines())) <= 80

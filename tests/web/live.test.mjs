@@ -101,7 +101,7 @@ test("all hosts: this one by itself", async () => {
 test("all hosts: silent ones first, other rules, and names that are no markup", async () => {
     const page = await open("#/rules");
     const evil = "<img src=x onerror=alert(1)>\u202e";
-    const told = { fleet: { running: 3, silent: 1, left_out: 0, rules_differ: 1, store: "away", why: "<b>gone</b>", agent: true },
+    const told = { fleet: { running: 3, silent: 1, left_out: 0, rules_differ: 1, store: "unavailable", why: "<b>gone</b>", agent: true },
         hosts: [hostOf("gate-1", { here: true, via: "here", heard_s: 0 }), hostOf(evil), hostOf("lags", { rules: "4be07aa000000000", rules_differ: true }),
             hostOf("dead", { state: "silent", heard_s: 47, rates: null, level: null })] };
     await page.route("**/v1/hosts", (route) => route.fulfill({ json: told }));

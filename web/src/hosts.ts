@@ -12,7 +12,7 @@ type Health = "good" | "odd" | "bad";
 
 function judge(host: Host): [Health, string] {
     if (host.state === "silent") return ["bad", "silent"];
-    if (host.store === "away") return ["bad", "store unavailable"];
+    if (host.store === "unavailable") return ["bad", "store unavailable"];
     return host.rules_differ ? ["odd", "other rules"] : ["good", "running"];
 }
 
@@ -81,7 +81,7 @@ export class HostTable {
         if (fleet.silent) parts.push(`${count(fleet.silent)} silent`);
         if (fleet.rules_differ) parts.push(`other rules on ${count(fleet.rules_differ)}`);
         if (fleet.left_out) parts.push(`${count(fleet.left_out)} not shown`);
-        if (fleet.store === "away") parts.push(`the store is unavailable: ${visible(fleet.why ?? "")}`);
+        if (fleet.store === "unavailable") parts.push(`the store is unavailable: ${visible(fleet.why ?? "")}`);
         setText(this.summary, parts.join(", "));
         if (fleet.silent > this.silent) announce(`Hosts: ${count(fleet.silent)} silent`, "bad");
         this.silent = fleet.silent;

@@ -138,7 +138,7 @@ export interface Host {
     version: string;
     rates: Counts | null;
     level: number | null;
-    store: "none" | "unknown" | "up" | "away";
+    store: "none" | "unknown" | "up" | "unavailable";
     rules: string | null; /* checksum of its active rules */
     rule_count: number;
     rules_differ: boolean; /* from those of most hosts */

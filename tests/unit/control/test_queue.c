@@ -91,7 +91,7 @@ TEST(queue_errors_become_http_errors)
     } cases[] = {{WEIR__HOST_NO_TICKET, 404, "no_ticket"},
                  {WEIR__HOST_OTHER_STATE, 409, "other_state"},
                  {WEIR__HOST_QUEUE_FULL, 409, "queue_full"},
-                 {WEIR__HOST_QUEUE_UNAVAILABLE, 503, "queue_away"},
+                 {WEIR__HOST_QUEUE_UNAVAILABLE, 503, "queue_unavailable"},
                  {WEIR_ENOMEM, 503, "failed"}};
     struct service s = {.host = &host};
     service_open(&s, false);

@@ -377,7 +377,7 @@ TEST(texts_of_other_hosts_are_escaped)
     json_t *other = json_array_get(json_object_get(root, "hosts"), 1);
     CHECK(strcmp(json_string_value(json_object_get(other, "name")), hosts[1].heartbeat.name) == 0);
     CHECK(json && strchr(json, '\x1b') == NULL);
-    CHECK(strcmp(json_string_value(json_object_get(json_object_get(root, "fleet"), "store")), "away") == 0);
+    CHECK(strcmp(json_string_value(json_object_get(json_object_get(root, "fleet"), "store")), "unavailable") == 0);
     json_decref(root);
     free(json);
     weir__membership_close(&membership);
