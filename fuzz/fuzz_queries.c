@@ -37,14 +37,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         check_query(&query);
     enum weir__query_kind kind = size ? data[0] % WEIR__QUERY_KINDS : 0;
     json_t *tree = size ? json_loadb((const char *)data + 1, size - 1, 0, NULL) : NULL;
-    json_t *replies[] = {weir__reply_form(kind, tree), weir__reply_form(kind, tree)};
+    json_t *replies[] = {weir__reply_form(kind, tree, size), weir__reply_form(kind, tree, size)};
     const struct weir__host_query what = {.n = 3, .key = {"user:42", 7}};
     if (replies[0] && replies[1]) {
         weir__reply_name(kind, replies[0], "a", true);
         weir__reply_name(kind, replies[1], "b", false);
         weir__replies_merge(kind, &what, size % 2, replies, 2);
         weir__reply_name(kind, replies[0], "a", true);
-        json_t *again = weir__reply_form(kind, replies[0]);
+        json_t *again = weir__reply_form(kind, replies[0], SIZE_MAX);
         weir__reply_name(kind, again, "a", true);
         check(json_equal(again, replies[0]));
         json_decref(again);

@@ -19,7 +19,7 @@
 #define OPEN_MAX    "16"            /* open queries of all hosts */
 #define WAIT_MS     2000            /* for the hosts with a recent heartbeat */
 #define WAIT_ANY_MS 700             /* for others, if it is not known which hosts run */
-#define PAGE        8               /* replies that are read at once: 4 MiB */
+#define PAGE        8               /* replies that are read at once: 4 MiB; the client refuses more than 8 MiB */
 #define ID          WEIR__HOST_ID
 #define TEXT_MAX    1023 /* bytes of what denials are about */
 #define DENIED_MAX  1000 /* denials in a reply */
@@ -253,6 +253,7 @@ int weir__host_queries_reply(struct weir__host_queries *queries, const char *id,
 struct gathered_host {
     char id[ID + 1], name[WEIR__HEARTBEAT_NAME_MAX + 1];
     bool waited;     /* its heartbeat is recent */
+    bool replied;    /* further replies of it are ignored */
     const char *why; /* why there is no reply; NULL: there is */
     char error[64];
     json_t *reply; /* in its form */
@@ -271,6 +272,8 @@ struct weir__gather {
     size_t waiting; /* hosts with a recent heartbeat that have not replied */
     bool counted;   /* that is known */
     int64_t until_ms;
+    size_t bytes; /* maximum of a reply */
+    size_t taken; /* bytes of the replies that were parsed */
     int64_t read; /* number of replies that were read */
     char why[WEIR__HOSTS_WHY];
 };
@@ -308,6 +311,10 @@ struct weir__gather *weir__gather_begin(const struct weir__membership *membershi
         gather->waiting += host->waited;
     }
     gather->known = gather->wants_self || gather->count > 1;
+    size_t share = WEIR__QUERY_REPLIES / (gather->count + 1);
+    gather->bytes = share > WEIR__QUERY_REPLY_MAX   ? WEIR__QUERY_REPLY_MAX
+                    : share < WEIR__QUERY_REPLY_MIN ? WEIR__QUERY_REPLY_MIN
+                                                    : share;
     return gather;
 }
 
@@ -315,7 +322,6 @@ void weir__gather_send(struct weir__gather *gather, struct weir__host_queries *q
 {
     struct query_call call = {0};
     uint64_t random = 0;
-    size_t share = WEIR__QUERY_REPLIES / (gather->count + 1);
     if (!queries || gather->query.this_host || (gather->counted && !gather->waiting))
         return;
     gather->hash_keys = queries->options.hash_keys;
@@ -326,9 +332,7 @@ void weir__gather_send(struct weir__gather *gather, struct weir__host_queries *q
                                 .what = gather->query,
                                 .from = gather->hosts[0].id,
                                 .to = gather->query.host && gather->count == 2 ? gather->hosts[1].id : "",
-                                .bytes = share > WEIR__QUERY_REPLY_MAX   ? WEIR__QUERY_REPLY_MAX
-                                         : share < WEIR__QUERY_REPLY_MIN ? WEIR__QUERY_REPLY_MIN
-                                                                         : share};
+                                .bytes = gather->bytes};
     char *text = weir__query_format(&query, gather->hash_keys);
     const char *const arguments[] = {"send", gather->id, text, OPEN_MS, OPEN_MAX};
     if (!text)
@@ -340,10 +344,12 @@ void weir__gather_send(struct weir__gather *gather, struct weir__host_queries *q
     free(text);
 }
 
-/* Takes an untrusted reply; the second one of a host is ignored. */
-static void take_reply(struct weir__gather *gather, const char *text, size_t len)
+void weir__gather_take(struct weir__gather *gather, const char *text, size_t len)
 {
-    json_t *tree = len <= 2 * WEIR__QUERY_REPLY_MAX ? json_loadb(text, len, 0, NULL) : NULL;
+    if (len > gather->bytes || len > WEIR__QUERY_REPLIES - gather->taken)
+        return;
+    gather->taken += len;
+    json_t *tree = json_loadb(text, len, 0, NULL);
     const char *id = text_of(tree, "id", ID), *name = text_of(tree, "name", WEIR__HEARTBEAT_NAME_MAX);
     const char *error = text_of(tree, "error", sizeof gather->hosts->error - 1);
     struct gathered_host *host = NULL;
@@ -359,10 +365,11 @@ static void take_reply(struct weir__gather *gather, const char *text, size_t len
         host->why = "no reply";
         gather->known = true;
     }
-    if (host && !host->reply && !*host->error) {
+    if (host && !host->replied) {
+        host->replied = true;
         gather->waiting -= host->waited;
-        host->reply = error ? NULL : weir__reply_form(gather->kind, json_object_get(tree, "reply"));
-        snprintf(host->error, sizeof host->error, "%s", error ? error : "its reply is malformed");
+        host->reply = error ? NULL : weir__reply_form(gather->kind, json_object_get(tree, "reply"), len);
+        snprintf(host->error, sizeof host->error, "%s", error && *error ? error : "its reply is malformed");
         host->why = host->reply ? NULL : host->error;
     }
     json_decref(tree);
@@ -375,7 +382,7 @@ static int read_replies(struct weir__store_request *request, const redisReply *r
         return WEIR_ESTOREGARBAGE;
     for (size_t i = 0; i < reply->elements; i++)
         if (reply->element[i]->type == REDIS_REPLY_STRING)
-            take_reply(call->gather, reply->element[i]->str, reply->element[i]->len);
+            weir__gather_take(call->gather, reply->element[i]->str, reply->element[i]->len);
     call->number = (int64_t)reply->elements;
     return 0;
 }
@@ -391,7 +398,7 @@ bool weir__gather_step(struct weir__gather *gather)
         if (!gather->queries || run(gather->queries, &call, gather->id, arguments, gather->why) != 0)
             return true;
         gather->read += call.number;
-    } while (call.number == PAGE && gather->read < WEIR__HOSTS_MAX);
+    } while (call.number == PAGE && gather->read < WEIR__HOSTS_MAX && weir__monotonic_ms() < gather->until_ms);
     return (gather->counted && !gather->waiting) || weir__monotonic_ms() >= gather->until_ms;
 }
 
@@ -436,7 +443,7 @@ int weir__gather_finish(struct weir__gather *gather, char *own, int error, json_
     size_t count = 0;
     free(own);
     *merged = NULL;
-    self->reply = gather->wants_self && tree ? weir__reply_form(gather->kind, tree) : NULL;
+    self->reply = gather->wants_self && tree ? weir__reply_form(gather->kind, tree, SIZE_MAX) : NULL;
     self->why = error ? weir_strerror(error) : "no memory";
     qsort(gather->hosts + 1, gather->count - 1, sizeof *gather->hosts, by_name);
     for (size_t i = 0; replies && i < gather->count; i++)

@@ -15,7 +15,7 @@
 #define WEIR__QUERY_MAX       2048                /* bytes of a query */
 #define WEIR__QUERY_REPLY_MAX ((size_t)512 << 10) /* bytes of a reply */
 #define WEIR__QUERY_REPLY_MIN ((size_t)16 << 10)  /* with many hosts: they share WEIR__QUERY_REPLIES */
-#define WEIR__QUERY_REPLIES   ((size_t)16 << 20)
+#define WEIR__QUERY_REPLIES   ((size_t)16 << 20)  /* bytes of all replies to a query */
 
 /* ---- Texts ---- */
 
@@ -34,9 +34,12 @@ char *weir__query_format(const struct weir__query *query, bool hash_keys);
 bool weir__query_parse(const char *text, size_t len, struct weir__query *query);
 void weir__query_free(struct weir__query *query);
 
-/* Brings a reply into the form of its kind: all members exist, with the right types; others are left out. NULL: no
- * object, or no memory. */
-json_t *weir__reply_form(enum weir__query_kind kind, const json_t *reply);
+/*
+ * Brings a reply into the form of its kind: all members exist, with the right types; others are left out. `len`: bytes
+ * of its text, which bound the members that are added; SIZE_MAX: it is this host's own. NULL: no object, more members
+ * than its text can have, or no memory.
+ */
+json_t *weir__reply_form(enum weir__query_kind kind, const json_t *reply, size_t len);
 /* Adds the host's name to the parts of a reply that are listed by host. */
 void weir__reply_name(enum weir__query_kind kind, json_t *reply, const char *name, bool here);
 /*
@@ -76,6 +79,8 @@ struct weir__gather *weir__gather_begin(const struct weir__membership *membershi
                                         const struct weir__host_query *query);
 /* Sends it, if there are other hosts. `queries` NULL: no store. Errors of the store are part of the result. */
 void weir__gather_send(struct weir__gather *gather, struct weir__host_queries *queries);
+/* Takes the untrusted text of a reply: malformed ones, too long ones and the second one of a host are left out. */
+void weir__gather_take(struct weir__gather *gather, const char *text, size_t len);
 /* Reads replies. True: all are there, or time is over; else call it again after WEIR__GATHER_POLL_MS. */
 #define WEIR__GATHER_POLL_MS 20
 bool weir__gather_step(struct weir__gather *gather);

@@ -72,9 +72,10 @@ static double bounded(double number)
     return fmax(fmin(number, NUMBER_MAX), -NUMBER_MAX);
 }
 
-static json_t *formed(const json_t *form, const json_t *value);
+static json_t *formed(const json_t *form, const json_t *value, size_t *left);
 
-static json_t *formed_object(const json_t *form, const json_t *value)
+/* `left`: members that may still be made, as a form adds those that are missing. */
+static json_t *formed_object(const json_t *form, const json_t *value, size_t *left)
 {
     enum { ANY_MAX = 64 };
     json_t *made = json_object(), *any = json_object_get(form, "*"), *part;
@@ -82,7 +83,7 @@ static json_t *formed_object(const json_t *form, const json_t *value)
     json_object_foreach(any ? (json_t *)value : NULL, name, part)
     {
         if (json_object_size(made) < ANY_MAX && has_type(any, part))
-            json_object_set_new(made, name, formed(any, part));
+            json_object_set_new(made, name, formed(any, part, left));
     }
     json_object_foreach(any ? NULL : (json_t *)form, name, part)
     {
@@ -90,8 +91,11 @@ static json_t *formed_object(const json_t *form, const json_t *value)
         size_t len = strcspn(name, "?!");
         snprintf(plain, sizeof plain, "%.*s", (int)len, name);
         const json_t *given = json_object_get(value, plain);
+        if (!*left)
+            break;
+        *left -= given || name[len] != '!';
         if (has_type(part, given) || !name[len])
-            json_object_set_new(made, plain, formed(part, given));
+            json_object_set_new(made, plain, formed(part, given, left));
         else if (name[len] == '?' || json_is_null(given))
             json_object_set_new(made, plain, json_null());
     }
@@ -99,18 +103,18 @@ static json_t *formed_object(const json_t *form, const json_t *value)
 }
 
 /* The value with the types of the form; its recursion is as deep as the form. */
-static json_t *formed(const json_t *form, const json_t *value)
+static json_t *formed(const json_t *form, const json_t *value, size_t *left)
 {
     size_t i;
     json_t *element, *made, *of = json_array_get(form, 0);
     if (json_is_object(form))
-        return formed_object(form, value);
+        return formed_object(form, value, left);
     if (json_is_array(form)) {
         made = json_array();
         json_array_foreach(value, i, element)
         {
-            if (has_type(of, element))
-                json_array_append_new(made, formed(of, element));
+            if (*left && has_type(of, element))
+                json_array_append_new(made, formed(of, element, left));
         }
         return made;
     }
@@ -120,12 +124,17 @@ static json_t *formed(const json_t *form, const json_t *value)
     return kept < number || kept > number ? json_real(kept) : json_incref((json_t *)value);
 }
 
-json_t *weir__reply_form(enum weir__query_kind kind, const json_t *reply)
+json_t *weir__reply_form(enum weir__query_kind kind, const json_t *reply, size_t len)
 {
+    enum { MEMBER_BYTES = 8, MEMBERS = 4096 }; /* a host's reply has more bytes of text for each member: "key":"x", */
+    size_t left = len < SIZE_MAX ? len / MEMBER_BYTES + MEMBERS : SIZE_MAX;
     json_t *form = json_is_object(reply) ? read_form(kind) : NULL;
-    json_t *made = form ? formed(form, reply) : NULL;
+    json_t *made = form ? formed(form, reply, &left) : NULL;
     json_decref(form);
-    return made;
+    if (left)
+        return made;
+    json_decref(made);
+    return NULL;
 }
 
 /* ---- Merging ---- */

@@ -20,7 +20,7 @@ static json_t *json_of(const char *text)
 
 static json_t *form(enum weir__query_kind kind, const char *text)
 {
-    json_t *tree = json_of(text), *made = weir__reply_form(kind, tree);
+    json_t *tree = json_of(text), *made = weir__reply_form(kind, tree, strlen(text));
     json_decref(tree);
     return made;
 }
@@ -132,7 +132,7 @@ TEST(malformed_queries_are_refused)
 
 TEST(reply_gets_the_members_and_types_of_its_form)
 {
-    CHECK(!weir__reply_form(WEIR__QUERY_STATS, NULL));
+    CHECK(!weir__reply_form(WEIR__QUERY_STATS, NULL, 0));
     CHECK(!form(WEIR__QUERY_STATS, "[]"));
     json_t *stats = form(WEIR__QUERY_STATS, "{'at':'x','rules':[7,{'name':7,'shadow':'yes','totals':{'denied':1e300},"
                                             "'rates':7,'limit':'none'}],'evil':{},'store':7,'load':{'signals':{'cpu':5,"
@@ -149,6 +149,42 @@ TEST(reply_gets_the_members_and_types_of_its_form)
     CHECK(text_at(denied, "denials.0.key", "k") && json_is_null(at(denied, "denials.0.passes")));
     CHECK(!at(denied, "denials.0.host") && near(number_at(denied, "denials.0.others.0.limit"), 0));
     json_decref(denied);
+}
+
+/* A text of about `size` bytes: a list of the same elements between two texts. */
+static char *repeated(const char *before, const char *element, const char *after, size_t size)
+{
+    size_t len = strlen(before), part = strlen(element);
+    char *text = calloc(1, size + 64);
+    memcpy(text, before, len);
+    for (; len + part + strlen(after) + 1 < size; len += part + 1) {
+        memcpy(text + len, element, part);
+        text[len + part] = ',';
+    }
+    memcpy(text + len - 1, after, strlen(after));
+    return text;
+}
+
+/* A form adds the members that are missing: 3 bytes, {}, would become 30 members. */
+TEST(reply_gets_no_more_members_than_its_text_can_have)
+{
+    static const char *const lists[][2] = {
+        {"{'denials':[", "{}"},       {"{'denials':[{'others':[", "{}"},    {"{'denials':[", "{'others':[{},{},{}]}"},
+        {"{'rules':[", "{'hot':{}}"}, {"{'rules':[{'hot':{'near':[", "{}"}, {"{'keys':[", "{}"}};
+    static const char *const after[] = {"]}", "]}]}", "]}", "]}", "]}}]}", "]}"};
+    static const enum weir__query_kind kinds[] = {WEIR__QUERY_DENIED, WEIR__QUERY_DENIED, WEIR__QUERY_DENIED,
+                                                  WEIR__QUERY_STATS,  WEIR__QUERY_STATS,  WEIR__QUERY_HOT_KEYS};
+    for (size_t i = 0; i < WEIR__COUNT(lists); i++) {
+        char *text = repeated(lists[i][0], lists[i][1], after[i], (size_t)256 << 10);
+        CHECK(!form(kinds[i], text));
+        free(text);
+    }
+    /* The shortest that a host sends. */
+    char *text = repeated("{'keys':[", "{'key':'','hidden':true,'cut':true,'used':1}", "]}", (size_t)512 << 10);
+    json_t *keys = form(WEIR__QUERY_HOT_KEYS, text);
+    CHECK(json_array_size(at(keys, "keys")) > 10000);
+    json_decref(keys);
+    free(text);
 }
 
 /* Merges two replies; the sum is the first one. */
@@ -299,6 +335,49 @@ TEST(host_filter_and_coverage)
     struct weir__gather *gather =
         weir__gather_begin(&membership, WEIR__QUERY_DENIED, &(struct weir__host_query){.this_host = true});
     CHECK_EQ(weir__gather_finish(gather, NULL, WEIR_ENOENT, &sum), WEIR_ENOENT);
+}
+
+static void take(struct weir__gather *gather, const char *text)
+{
+    json_t *tree = json_of(text);
+    char *sent = json_dumps(tree, JSON_COMPACT);
+    weir__gather_take(gather, sent, strlen(sent));
+    free(sent);
+    json_decref(tree);
+}
+
+TEST(replies_are_taken_once_and_up_to_their_bounds)
+{
+    struct weir__host_status hosts[] = {
+        {.heartbeat = {.id = "0000000000000001", .name = "a"}},
+        {.heartbeat = {.id = "0000000000000002", .name = "b"}, .via = WEIR__HOST_VIA_STORE},
+        {.heartbeat = {.id = "0000000000000003", .name = "c"}, .via = WEIR__HOST_VIA_STORE},
+        {.heartbeat = {.id = "0000000000000004", .name = "d"}, .via = WEIR__HOST_VIA_STORE}};
+    const struct weir__membership membership = {.hosts = hosts, .count = 4, .agent = true};
+    const struct weir__host_query query = {.n = 10};
+    struct weir__gather *gather = weir__gather_begin(&membership, WEIR__QUERY_DENIED, &query);
+    char coverage[256];
+    /* An error without a text is one, and the first reply counts. */
+    take(gather, "{'id':'0000000000000002','name':'b','error':''}");
+    take(gather, "{'id':'0000000000000002','name':'b','error':''}");
+    take(gather, "{'id':'0000000000000002','name':'b','reply':{}}");
+    take(gather, "{'id':'0000000000000004','name':'d','reply':{}}");
+    /* One that is longer than a reply may be is as none; nor is there room for more than 16 MiB in all. */
+    char *text = repeated("{\"id\":\"0000000000000003\",\"name\":\"c\",\"reply\":{},\"x\":[", "0", "]}",
+                          WEIR__QUERY_REPLY_MAX + 64);
+    CHECK(strlen(text) > WEIR__QUERY_REPLY_MAX);
+    weir__gather_take(gather, text, strlen(text));
+    for (size_t i = 0; i < WEIR__QUERY_REPLIES / WEIR__QUERY_REPLY_MAX; i++)
+        weir__gather_take(gather, text, WEIR__QUERY_REPLY_MAX - 64); /* malformed */
+    free(text);
+    for (int i = 0; i < 100; i++)
+        take(gather, "['0123456789012345678901234567890123456789']");
+    take(gather, "{'id':'0000000000000003','name':'c','reply':{}}");
+    json_t *sum;
+    CHECK_EQ(weir__gather_finish(gather, strdup("{}"), 0, &sum), 0);
+    CHECK(strcmp(weir__coverage_text(sum, coverage, sizeof coverage),
+                 "2 hosts: a, d; not included: b (its reply is malformed), c (no reply)") == 0);
+    json_decref(sum);
 }
 
 TEST_MAIN
