@@ -85,6 +85,8 @@ bool weir__query_parse(const char *text, size_t len, struct weir__query *query)
                                             .hide = json_is_true(json_object_get(tree, "hide"))};
     if (query->kind == WEIR__QUERY_DENIED && !query->what.n)
         query->what.n = DENIED_MAX;
+    if (query->bytes && query->bytes < WEIR__QUERY_REPLY_MIN) /* no host asks for less: it would cost many attempts */
+        query->bytes = WEIR__QUERY_REPLY_MIN;
     if (number_of(tree, "v", VERSION + 1) == VERSION && query->kind < WEIR__QUERY_KINDS && query->from && query->to &&
         query->bytes && (query->kind != WEIR__QUERY_HOT_KEYS || query->what.rule))
         return true;
@@ -206,7 +208,9 @@ static char *reply_text(const struct weir__snapshot *snapshot, struct weir__quer
     char name[WEIR__HOST_NAME], shown[WEIR__HEARTBEAT_NAME_MAX + 1];
     weir__snapshot_host_name(snapshot, name);
     weir__printable(weir__text_of(name), shown, sizeof shown);
-    for (bool last = false;; last = query->what.n == 0, query->what.n /= 4) {
+    int64_t least = query->kind == WEIR__QUERY_DENIED; /* 0 denials: all */
+    for (bool last = false;;
+         last = query->what.n <= least, query->what.n = query->what.n / 4 > least ? query->what.n / 4 : least) {
         char *json = NULL;
         int error = last ? 0 : read_host(snapshot, query, &json);
         json_t *tree = json ? json_loads(json, 0, NULL) : NULL;

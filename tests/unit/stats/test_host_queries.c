@@ -1,6 +1,8 @@
 /* Queries of all hosts: their text, the form of untrusted replies, and how replies are merged. */
-#include "../../test.h"
+#include "../../engine.h"
+#include "../../private_dir.h"
 
+#include "config/config.h"
 #include "stats/host_queries.h"
 
 #include <math.h>
@@ -291,6 +293,51 @@ TEST(hash_of_the_key_that_was_looked_for_becomes_its_text)
     weir__replies_merge(WEIR__QUERY_DENIED, &query, true, &reply, 1);
     CHECK(text_at(reply, "denials.0.key", "user:42") && json_is_false(at(reply, "denials.0.hidden")));
     CHECK(json_is_true(at(reply, "denials.1.hidden")));
+    json_decref(reply);
+}
+
+/* ---- Replying ---- */
+
+/* The reply of a host that has denied `denied` keys, to a query of denials. */
+static json_t *reply_of(const char *store, int denied, const char *query)
+{
+    char segment[128], ring[160], line[128];
+    private_path(segment, sizeof segment, "segment");
+    snprintf(ring, sizeof ring, "%s.denials", segment);
+    weir_options how = {.segment = {.path = segment, .size = 8 << 20, .flags = WEIR_OPEN_CREATE},
+                        .rules_text = "rules: [{ name: none, key: \"${path}\", limit: 0, window: 1h }]\n",
+                        .diagnose = test_print_diagnostic,
+                        .denial_ring = ring,
+                        .denial_bytes = 8 << 20};
+    const struct weir__config config = {.store.url = store};
+    weir *engine = NULL;
+    CHECK_EQ(weir_open(&how, &engine), 0);
+    for (int i = 0; i < denied; i++) {
+        snprintf(line, sizeof line, "GET /secret/%d @x-request-id=secret-%d", i, i);
+        test_check(engine, line, 0);
+    }
+    struct weir__snapshot snapshot;
+    weir__snapshot_open(&snapshot, engine, segment);
+    weir__snapshot_refresh(&snapshot);
+    struct weir__host_queries *queries = weir__host_queries_new(&config);
+    char *text = weir__host_queries_text(queries, &snapshot, weir__text_of(query));
+    json_t *reply = text ? json_loads(text, 0, NULL) : NULL;
+    CHECK(text && strlen(text) <= WEIR__QUERY_REPLY_MIN);
+    free(text);
+    weir__host_queries_free(queries);
+    weir__snapshot_close(&snapshot);
+    weir_close(engine);
+    return reply;
+}
+
+#define SMALLEST "{\"v\":1,\"kind\":\"denials\",\"from\":\"\",\"to\":\"\",\"bytes\":1}"
+
+TEST(query_of_few_bytes_does_not_read_the_whole_ring)
+{
+    json_t *reply = reply_of("redis://127.0.0.1:1", 2000, SMALLEST);
+    size_t count = json_array_size(at(reply, "reply.denials"));
+    CHECK(!at(reply, "error") && count > 10 && count <= 250);
+    CHECK(number_at(reply, "reply.more") > 1000);
     json_decref(reply);
 }
 
