@@ -91,9 +91,9 @@ void weir__host_reply(void *context, const struct weir__open_query *query)
 {
     struct weir__host *host = context;
     char why[WEIR__HOSTS_WHY];
-    char *reply = weir__host_queries_text(host->queries, lock_snapshot(host), (weir_text){query->text, query->len});
+    char *reply = weir__host_queries_text(host->replies, lock_snapshot(host), (weir_text){query->text, query->len});
     (void)unlock(host, 0);
-    int error = reply ? weir__host_queries_reply(host->queries, query->id, reply, why) : 0;
+    int error = reply ? weir__host_queries_reply(host->replies, query->id, reply, why) : 0;
     if (error && !host->refused)
         weir__logf(host->log, WEIR__LOG_WARNING, "other hosts get no statistics of this one: the store: %s", why);
     host->refused = reply ? error != 0 : host->refused;
@@ -228,6 +228,7 @@ struct weir__host *weir__host_open(const struct weir__config *config, const stru
         host->snapshot.host_name = config->host_name;
         host->keys = config->store.url ? weir__key_exchange_new(config, log, host->engine) : NULL;
         host->queries = weir__host_queries_new(config);
+        host->replies = weir__host_queries_new(config);
         host->key_host = (struct weir__key_host){.engine = host->engine, .exchange = host->keys};
         observe(host);
         return host;
@@ -242,6 +243,7 @@ void weir__host_close(struct weir__host *host)
         return;
     weir__key_exchange_free(host->keys);
     weir__host_queries_free(host->queries);
+    weir__host_queries_free(host->replies);
     weir__history_writer_close(host->observer);
     weir__snapshot_close(&host->snapshot);
     weir__queue_admin_close(host->calls.queue);

@@ -104,9 +104,11 @@ struct weir__host {
     struct weir__sidecar_log sidecar_log;
     struct weir__key_exchange *keys;    /* NULL: no store */
     struct weir__host_queries *queries; /* NULL: no store */
-    bool refused;                       /* it was logged that the store refuses replies to other hosts */
-    int tick_error;                     /* the last error of the history that was logged */
-    bool lost;                          /* the segment's file was truncated, and that was logged */
+    struct weir__host_queries
+        *replies;   /* the connection for replies, which must not wait for queries; NULL: no store */
+    bool refused;   /* it was logged that the store refuses replies to other hosts */
+    int tick_error; /* the last error of the history that was logged */
+    bool lost;      /* the segment's file was truncated, and that was logged */
 };
 
 /* Opens the segment and the active rules. NULL after a logged error. */
@@ -114,7 +116,7 @@ struct weir__host *weir__host_open(const struct weir__config *config, const stru
 void weir__host_close(struct weir__host *host);
 /* Fills in this host's heartbeat. */
 void weir__host_heartbeat(struct weir__host *host, struct weir__heartbeat *heartbeat);
-/* Replies to a query of another host; for the thread that exchanges keys. */
+/* Replies to a query of another host; for one thread. */
 void weir__host_reply(void *host, const struct weir__open_query *query);
 /* Writes the history. To be called several times a second. */
 void weir__host_tick(struct weir__host *host);

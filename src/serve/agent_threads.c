@@ -20,7 +20,7 @@
 #define SAMPLER_NICE    (-10)
 #define SERVICE_RETRY   5 /* polls between two attempts to open the admin listener: 5 s */
 
-enum { THREADS_MAX = 7 };
+enum { THREADS_MAX = 8, QUERIES = 4 /* of other hosts that wait for a reply */ };
 
 struct agent_threads {
     const struct weir__config *config;
@@ -42,6 +42,10 @@ struct agent_threads {
     pthread_mutex_t lock;
     pthread_cond_t end;
     bool ending;
+
+    pthread_cond_t queried; /* with the lock: there are queries, or the threads must end */
+    struct weir__open_query queries[QUERIES];
+    size_t queued, replied; /* counts */
 };
 
 bool weir__agent_needed(const struct weir__config *config)
@@ -205,12 +209,44 @@ static bool is_ending(void *context)
     return wait_ms(context, 0);
 }
 
+/* False: no room. */
+static bool queue_query(void *context, const struct weir__open_query *query)
+{
+    struct agent_threads *threads = context;
+    pthread_mutex_lock(&threads->lock);
+    bool room = threads->queued - threads->replied < QUERIES;
+    if (room)
+        threads->queries[threads->queued++ % QUERIES] = *query;
+    pthread_cond_signal(&threads->queried);
+    pthread_mutex_unlock(&threads->lock);
+    return room;
+}
+
+/* Thread: replies to queries of other hosts. Its own, as the store may block it, and blocks of keys must not wait. */
+static void *reply_to_queries(void *context)
+{
+    struct agent_threads *threads = context;
+    pthread_mutex_lock(&threads->lock);
+    while (!threads->ending) {
+        if (threads->queued == threads->replied) {
+            pthread_cond_wait(&threads->queried, &threads->lock);
+            continue;
+        }
+        struct weir__open_query query = threads->queries[threads->replied++ % QUERIES];
+        pthread_mutex_unlock(&threads->lock);
+        weir__host_reply(threads->host, &query);
+        pthread_mutex_lock(&threads->lock);
+    }
+    pthread_mutex_unlock(&threads->lock);
+    return NULL;
+}
+
 /* Thread: blocks and resets of keys on all hosts. Its own, as the store may block it. */
 static void *exchange_keys(void *context)
 {
     struct agent_threads *threads = context;
     weir__key_exchange_until(threads->host->keys, is_ending, threads);
-    weir__key_exchange_reply(threads->host->keys, weir__host_reply, threads->host);
+    weir__key_exchange_queries(threads->host->keys, queue_query, threads);
     do
         (void)!weir__key_exchange_round(threads->host->keys); /* it logs refusals, and sync an unavailable store */
     while (!wait_ms(threads, WEIR__KEY_EXCHANGE_MS));
@@ -232,6 +268,7 @@ static bool start(struct agent_threads *threads)
     const struct weir__config *config = threads->config;
     const struct weir__logger *log = threads->log;
     weir__deadline_cond(&threads->end);
+    pthread_cond_init(&threads->queried, NULL);
     pthread_mutex_init(&threads->lock, NULL);
     threads->host = weir__host_open(config, log);
     if (!threads->host)
@@ -258,7 +295,8 @@ static bool start(struct agent_threads *threads)
                            {threads->sampler != NULL, sample_load},
                            {threads->sender != NULL, send_heartbeats},
                            {threads->notifier != NULL, send_warnings},
-                           {threads->host->keys != NULL, exchange_keys}};
+                           {threads->host->keys != NULL, exchange_keys},
+                           {threads->host->replies != NULL, reply_to_queries}};
     for (size_t i = 0; i < THREADS_MAX; i++) {
         if (list[i].wanted && pthread_create(&threads->threads[threads->started], NULL, list[i].run, threads) != 0)
             return false;
@@ -272,6 +310,7 @@ static void stop(struct agent_threads *threads)
     pthread_mutex_lock(&threads->lock);
     threads->ending = true;
     pthread_cond_broadcast(&threads->end);
+    pthread_cond_signal(&threads->queried);
     pthread_mutex_unlock(&threads->lock);
     weir__dispatcher_finish(threads->dispatcher); /* before the other threads, which may wait for a database */
     for (size_t i = 0; i < threads->started; i++)
@@ -287,6 +326,7 @@ static void stop(struct agent_threads *threads)
     weir__host_close(threads->host);
     weir__rules_poller_free(threads->poller);
     pthread_cond_destroy(&threads->end);
+    pthread_cond_destroy(&threads->queried);
     pthread_mutex_destroy(&threads->lock);
 }
 

@@ -51,11 +51,9 @@ struct weir__key_exchange {
     bool (*ending)(void *context); /* NULL: a round ends by itself */
     void *ending_context;
 
-    void (*reply)(void *context, const struct weir__open_query *query); /* NULL: queries are ignored */
-    void *reply_context;
-    struct weir__open_query queries[WEIR__OPEN_QUERIES_MAX]; /* new in this round */
-    size_t query_count;
-    char seen_queries[SEEN_QUERIES][17];
+    bool (*take)(void *context, const struct weir__open_query *query); /* NULL: queries are ignored */
+    void *take_context;
+    char seen_queries[SEEN_QUERIES][17]; /* that were taken */
     size_t seen_count;
 
     pthread_mutex_t lock; /* of the list, which only the round changes */
@@ -148,11 +146,11 @@ void weir__key_exchange_until(struct weir__key_exchange *x, bool (*ending)(void 
     x->ending_context = context;
 }
 
-void weir__key_exchange_reply(struct weir__key_exchange *x,
-                              void (*reply)(void *context, const struct weir__open_query *query), void *context)
+void weir__key_exchange_queries(struct weir__key_exchange *x,
+                                bool (*take)(void *context, const struct weir__open_query *query), void *context)
 {
-    x->reply = reply;
-    x->reply_context = context;
+    x->take = take;
+    x->take_context = context;
 }
 
 /* True if the time for a part of the round is over, or the caller wants the round to end. */
@@ -417,24 +415,25 @@ static bool read_entry(redisReply *const *field, int64_t now_ms, struct weir__sh
     return true;
 }
 
-/* Keeps the queries that no round has seen yet. */
+/* Hands over the queries that were not taken yet, while there is room. */
 static void read_queries(struct weir__key_exchange *x, const redisReply *list)
 {
-    for (size_t i = 0; i + 1 < list->elements && x->query_count < WEIR__OPEN_QUERIES_MAX; i += 2) {
+    for (size_t i = 0; i + 1 < list->elements; i += 2) {
         const redisReply *id = list->element[i], *text = list->element[i + 1];
-        struct weir__open_query *query = &x->queries[x->query_count];
-        if (!read_text(id, query->id, sizeof query->id - 1) || text->type != REDIS_REPLY_STRING ||
-            text->len > sizeof query->text)
+        struct weir__open_query query = {.id = ""};
+        if (!read_text(id, query.id, sizeof query.id - 1) || text->type != REDIS_REPLY_STRING ||
+            text->len > sizeof query.text)
             continue;
         bool seen = false;
         for (size_t k = 0; k < SEEN_QUERIES && !seen; k++)
-            seen = strcmp(x->seen_queries[k], query->id) == 0;
+            seen = strcmp(x->seen_queries[k], query.id) == 0;
         if (seen)
             continue;
-        memcpy(x->seen_queries[x->seen_count++ % SEEN_QUERIES], query->id, sizeof query->id);
-        query->len = text->len;
-        memcpy(query->text, text->str, text->len);
-        x->query_count++;
+        query.len = text->len;
+        memcpy(query.text, text->str, text->len);
+        if (!x->take(x->take_context, &query))
+            return;
+        memcpy(x->seen_queries[x->seen_count++ % SEEN_QUERIES], query.id, sizeof query.id);
     }
 }
 
@@ -448,7 +447,7 @@ static int read_page(struct weir__store_request *request, const redisReply *repl
         reply->elements > HEAD + PAGE * FIELDS || !read_digits(reply->element[0], &call->newest) ||
         !read_digits(reply->element[1], &call->next) || reply->element[2]->type != REDIS_REPLY_ARRAY)
         return WEIR_ESTOREGARBAGE;
-    if (x->reply)
+    if (x->take)
         read_queries(x, reply->element[2]);
     pthread_mutex_lock(&x->lock);
     for (size_t i = HEAD; i < reply->elements; i += FIELDS)
@@ -643,9 +642,6 @@ int weir__key_exchange_round(struct weir__key_exchange *x)
         weir__key_commands_beat(&x->engine->key_commands, error);
     if (queue && !error)
         weir__store64(&x->engine->key_commands.header->applied, (uint64_t)x->last);
-    for (size_t i = 0; i < x->query_count && !is_over(x, INT64_MAX); i++)
-        x->reply(x->reply_context, &x->queries[i]);
-    x->query_count = 0;
     return error;
 }
 

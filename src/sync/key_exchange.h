@@ -50,9 +50,10 @@ void weir__key_exchange_free(struct weir__key_exchange *exchange);
 
 /* A round ends early, with an error or before it has sent or restored all, once `ending` is true. */
 void weir__key_exchange_until(struct weir__key_exchange *exchange, bool (*ending)(void *context), void *context);
-/* A round calls `reply` for each query that it sees for the first time, after everything else. */
-void weir__key_exchange_reply(struct weir__key_exchange *exchange,
-                              void (*reply)(void *context, const struct weir__open_query *query), void *context);
+/* A round calls `take` for each query that was not taken yet; it must not block. False: no room, the next round tries
+ * again. */
+void weir__key_exchange_queries(struct weir__key_exchange *exchange,
+                                bool (*take)(void *context, const struct weir__open_query *query), void *context);
 /* One round: sends the queue, then applies what is new. 0, or an error of the store; refusals and wrong replies are
  * logged. */
 int weir__key_exchange_round(struct weir__key_exchange *exchange);

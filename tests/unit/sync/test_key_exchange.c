@@ -513,4 +513,44 @@ TEST(hostile_entries_are_ignored)
     host_close(&a);
 }
 
+/* ---- Queries of other hosts ---- */
+
+static size_t query_room, query_count;
+static char queries_taken[64];
+
+static bool take_query(void *context, const struct weir__open_query *query)
+{
+    CHECK(context == &query_room);
+    if (!query_room)
+        return false;
+    query_room--;
+    query_count++;
+    strncat(queries_taken, query->id, sizeof queries_taken - strlen(queries_taken) - 1);
+    return true;
+}
+
+TEST(queries_without_room_wait_for_the_next_round)
+{
+    if (!begin())
+        return;
+    struct host a = host_open();
+    weir__key_exchange_queries(a.keys, take_query, &query_room);
+    server_script("local ends = (redis.call('TIME')[1] + 3600) * 1000\n"
+                  "for i = ARGV[1], ARGV[2] do\n"
+                  "    redis.call('HSET', KEYS[1] .. ':queries', 'q' .. i, cmsgpack.pack({ends, 'text'}))\n"
+                  "end",
+                  1, 6);
+    static const size_t rooms[] = {4, 1, 0, 9, 9}, counts[] = {4, 5, 5, 6, 6};
+    for (size_t i = 0; i < WEIR__COUNT(rooms); i++) {
+        query_room = rooms[i];
+        round_of(&a);
+        CHECK_EQ(query_count, counts[i]);
+    }
+    for (int i = 1; i <= 6; i++) { /* each once */
+        const char id[] = {'q', (char)('0' + i), 0}, *found = strstr(queries_taken, id);
+        CHECK(found && !strstr(found + 1, id));
+    }
+    host_close(&a);
+}
+
 TEST_MAIN
