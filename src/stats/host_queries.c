@@ -3,8 +3,10 @@
 #include "base/clock.h"
 #include "remote/client.h"
 
+#include <errno.h>
 #include <hiredis/hiredis.h>
 #include <inttypes.h>
+#include <semaphore.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,6 +19,7 @@
 #define PROBE_US    INT64_C(100000) /* time for reconnecting after an error */
 #define OPEN_MS     "3000"          /* that a query is open, and replies are kept: longer than a host waits */
 #define OPEN_MAX    "16"            /* open queries of all hosts */
+#define OWN_MAX     4               /* of this process, so that it leaves some to others; further ones wait */
 #define WAIT_MS     2000            /* for the hosts with a recent heartbeat */
 #define WAIT_ANY_MS 700             /* for others, if it is not known which hosts run */
 #define PAGE        8               /* replies that are read at once: 4 MiB; the client refuses more than 8 MiB */
@@ -108,6 +111,7 @@ struct weir__host_queries {
     struct weir__blocking_client *client; /* NULL: the options are wrong */
     char why[WEIR__HOSTS_WHY];            /* in which way */
     char queries_key[96];
+    sem_t room; /* for further open queries */
 };
 
 struct weir__host_queries *weir__host_queries_new(const struct weir__config *config)
@@ -117,6 +121,7 @@ struct weir__host_queries *weir__host_queries_new(const struct weir__config *con
     if (!queries)
         return NULL;
     pthread_mutex_init(&queries->lock, NULL);
+    sem_init(&queries->room, 0, OWN_MAX);
     if (weir__store_url(&config->store, url, sizeof url, queries->why, sizeof queries->why) &&
         weir__store_parse(url, &queries->options, queries->why, sizeof queries->why) == 0) {
         queries->options.deadline_us = PATIENCE_US; /* not the deadline of a client's request */
@@ -133,6 +138,7 @@ void weir__host_queries_free(struct weir__host_queries *queries)
     if (queries->client)
         weir__blocking_client_free(queries->client);
     pthread_mutex_destroy(&queries->lock);
+    sem_destroy(&queries->room);
     free(queries);
 }
 
@@ -322,6 +328,17 @@ struct weir__gather *weir__gather_begin(const struct weir__membership *membershi
     return gather;
 }
 
+/* Waits for room for another open query. False: there is none in time. */
+static bool wait_for_room(struct weir__host_queries *queries)
+{
+    const struct timespec until = weir__deadline(WAIT_MS * 1000);
+    int failed;
+    do
+        failed = sem_clockwait(&queries->room, CLOCK_MONOTONIC, &until);
+    while (failed && errno == EINTR);
+    return !failed;
+}
+
 void weir__gather_send(struct weir__gather *gather, struct weir__host_queries *queries)
 {
     struct query_call call = {0};
@@ -329,6 +346,7 @@ void weir__gather_send(struct weir__gather *gather, struct weir__host_queries *q
     if (!queries || gather->query.this_host || (gather->counted && !gather->waiting))
         return;
     gather->hash_keys = queries->options.hash_keys;
+    bool room = wait_for_room(queries);
     gather->until_ms = weir__monotonic_ms() + (gather->counted ? WAIT_MS : WAIT_ANY_MS);
     (void)!getrandom(&random, sizeof random, 0);
     snprintf(gather->id, sizeof gather->id, "%016" PRIx64, random);
@@ -341,10 +359,12 @@ void weir__gather_send(struct weir__gather *gather, struct weir__host_queries *q
     const char *const arguments[] = {"send", gather->id, text, OPEN_MS, OPEN_MAX};
     if (!text)
         snprintf(gather->why, sizeof gather->why, "the query is too long, or not UTF-8");
-    else if (run(queries, &call, gather->id, arguments, gather->why) == 0 && !call.number)
+    else if (!room || (run(queries, &call, gather->id, arguments, gather->why) == 0 && !call.number))
         snprintf(gather->why, sizeof gather->why, "too many queries are open; try again");
     else if (call.number)
         gather->queries = queries;
+    if (room && !gather->queries)
+        sem_post(&queries->room);
     free(text);
 }
 
@@ -411,8 +431,10 @@ static void gather_free(struct weir__gather *gather)
     struct query_call call = {0};
     char why[WEIR__HOSTS_WHY];
     const char *const arguments[] = {"end", gather->id, "", "", ""};
-    if (gather->queries)
+    if (gather->queries) {
         (void)!run(gather->queries, &call, gather->id, arguments, why);
+        sem_post(&gather->queries->room);
+    }
     for (size_t i = 0; i < gather->count; i++)
         json_decref(gather->hosts[i].reply);
     free(gather->hosts);

@@ -1,11 +1,13 @@
 /* Queries of all hosts: their text, the form of untrusted replies, and how replies are merged. */
 #include "../../engine.h"
 #include "../../private_dir.h"
+#include "../../redis.h"
 
 #include "config/config.h"
 #include "stats/host_queries.h"
 
 #include <math.h>
+#include <pthread.h>
 
 static json_t *json_of(const char *text)
 {
@@ -425,6 +427,67 @@ TEST(replies_are_taken_once_and_up_to_their_bounds)
     CHECK(strcmp(weir__coverage_text(sum, coverage, sizeof coverage),
                  "2 hosts: a, d; not included: b (its reply is malformed), c (no reply)") == 0);
     json_decref(sum);
+}
+
+/* ---- Gathering with a store ---- */
+
+static struct weir__gather *sent(struct weir__host_queries *queries)
+{
+    struct weir__host_status hosts[] = {
+        {.heartbeat = {.id = "0000000000000001", .name = "a"}},
+        {.heartbeat = {.id = "0000000000000002", .name = "b"}, .via = WEIR__HOST_VIA_STORE}};
+    const struct weir__membership membership = {.hosts = hosts, .count = 2, .agent = true};
+    struct weir__gather *gather =
+        weir__gather_begin(&membership, WEIR__QUERY_DENIED, &(struct weir__host_query){.n = 1});
+    weir__gather_send(gather, queries);
+    return gather;
+}
+
+static void *send_another(void *queries)
+{
+    return sent(queries);
+}
+
+static void end(void *gather)
+{
+    json_t *sum;
+    CHECK_EQ(weir__gather_finish(gather, strdup("{}"), 0, &sum), 0);
+    CHECK(json_is_null(at(sum, "coverage.why")));
+    json_decref(sum);
+}
+
+static int64_t open_queries(void)
+{
+    redisReply *reply = redisCommand(server.context, "HLEN weir::{keys}:queries");
+    int64_t count = reply ? reply->integer : -1;
+    freeReplyObject(reply);
+    return count;
+}
+
+TEST(process_has_at_most_four_open_queries)
+{
+    char url[200];
+    struct weir__gather *gathers[4];
+    pthread_t thread;
+    void *fifth = NULL;
+    if (!server_begin())
+        return;
+    snprintf(url, sizeof url, "redis+unix://%s?connect_timeout=30s&deadline=30s&retry_max=50ms", server.socket);
+    const struct weir__config config = {.store.url = url};
+    struct weir__host_queries *queries = weir__host_queries_new(&config);
+    for (size_t i = 0; i < 4; i++)
+        gathers[i] = sent(queries);
+    CHECK_EQ(pthread_create(&thread, NULL, send_another, queries), 0);
+    usleep(100000);
+    CHECK_EQ(open_queries(), 4);
+    end(gathers[0]);
+    CHECK_EQ(pthread_join(thread, &fifth), 0);
+    CHECK_EQ(open_queries(), 4);
+    for (size_t i = 1; i < 4; i++)
+        end(gathers[i]);
+    end(fifth);
+    CHECK_EQ(open_queries(), 0);
+    weir__host_queries_free(queries);
 }
 
 TEST_MAIN

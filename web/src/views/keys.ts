@@ -137,9 +137,10 @@ async function rulesToShow(wanted: string): Promise<string[]> {
     return rules.filter(traffic).sort((a, b) => traffic(b) - traffic(a)).slice(0, shownRules).map((rule) => rule.name);
 }
 
-/* Merges the lists of these rules. */
+/* Merges the lists of these rules. One request after the other: each is a query to all hosts. */
 async function gather<T>(rules: string[], how: Record<string, string | number>, size: (one: T) => number) {
-    const lists = await Promise.all(rules.map((rule) => get<HotKeys<T>>(`/v1/stats/hot${query({ rule, n: shownKeys, ...how, ...chosenHost() })}`)));
+    const lists: HotKeys<T>[] = [];
+    for (const rule of rules) lists.push(await get<HotKeys<T>>(`/v1/stats/hot${query({ rule, n: shownKeys, ...how, ...chosenHost() })}`));
     const items = lists.flatMap((list, i) => list.keys.map((one): Of<T> => ({ rule: rules[i]!, one })));
     const tenths: number[] = [];
     for (const list of lists) list.uses.tenths.forEach((keys, i) => (tenths[i] = (tenths[i] ?? 0) + keys));
@@ -170,6 +171,7 @@ export function keys(route: Route): OpenView {
     const lists = h("div", { class: "cards lists" });
     const note = new CoverageNote();
     let closed = false;
+    let loading = false;
 
     async function lookUp(): Promise<void> {
         const wanted = rule.control.value.trim();
@@ -186,6 +188,7 @@ export function keys(route: Route): OpenView {
     }
     const section = (title: string, ...content: HTMLElement[]) => h("section", { class: "card" }, h("h2", {}, title), content);
     async function load(): Promise<void> {
+        loading = true;
         try {
             const rules = await rulesToShow(route.query.get("rule") ?? "");
             const [admitted, denied, near] = await Promise.all([
@@ -200,11 +203,13 @@ export function keys(route: Route): OpenView {
                 section("Use of limits", near.tenths.some((keys) => keys > 0) ? bars(near.tenths) : h("p", { class: "muted" }, "No data yet.")));
         } catch (error) {
             replace(lists, problem(error));
+        } finally {
+            loading = false;
         }
     }
     const timer = window.setInterval(() => {
         const reading = lists.contains(document.activeElement); /* the list with the focus is not replaced */
-        if (!document.hidden && !reading) void load();
+        if (!document.hidden && !reading && !loading) void load();
     }, 5000);
     const form = h("form", { class: "toolbar", "aria-label": "Look up a key", onsubmit: (event: Event) => {
         event.preventDefault();
