@@ -301,6 +301,7 @@ $B/tests/unit/engine/test_check_faults: ALL_LDFLAGS += $(CHECK_WRAPPED:%=-Wl,--w
 
 $B/tests/unit/queue/test_dispatch: ALL_LDFLAGS += -Wl,--wrap=malloc
 $B/tests/unit/control/test_faults: ALL_LDFLAGS += -Wl,--wrap=sqlite3_column_text
+$B/tests/unit/control/test_work: ALL_LDFLAGS += -Wl,--wrap=json_loadb
 
 # Clocks that are the test's.
 $(addprefix $B/tests/unit/,stats/test_history_writer overload/test_sampler engine/test_load_page_file): ALL_LDFLAGS += -Wl,--wrap=clock_gettime

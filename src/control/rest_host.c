@@ -161,6 +161,8 @@ bool weir__rest_key_take(struct weir__call *call)
 
 /* ---- Trying a request ---- */
 
+#define CHECK_MAX ((size_t)64 << 10) /* bytes of a body */
+
 bool weir__rest_check(struct weir__call *call)
 {
     const struct weir__control_host *host = call->control->host;
@@ -168,9 +170,9 @@ bool weir__rest_check(struct weir__call *call)
     char *json = NULL;
     if (!host->check)
         return fail_not_here(call);
-    if (!weir__call_json(call, "attributes|cost|domain|descriptors|hits"))
-        return false;
-    if (!weir__call_release_database(call))
+    if (call->request->body.len > CHECK_MAX)
+        return weir__fail(call, 413, "too_large", "a body has at most 64 KiB here");
+    if (!weir__call_release_database(call) || !weir__call_json(call, "attributes|cost|domain|descriptors|hits"))
         return false;
     int error = host->check(host->context, call->request->body, &status, &json);
     if (error)

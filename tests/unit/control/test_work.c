@@ -39,6 +39,21 @@ static int counted_load(const struct weir__source *sources, size_t count, const 
     return weir__load_sources(sources, count, sink, files, rules);
 }
 
+/* Bodies are parsed without the lock, too. */
+static struct weir__control *parsing; /* NULL: bodies are not watched */
+static int json_parses_with_lock;
+json_t *__real_json_loadb(const char *text, size_t len, size_t flags, json_error_t *error);
+json_t *__wrap_json_loadb(const char *text, size_t len, size_t flags, json_error_t *error);
+
+json_t *__wrap_json_loadb(const char *text, size_t len, size_t flags, json_error_t *error)
+{
+    bool alone = !parsing || weir__fair_lock_acquire_within(&parsing->database_lock, 0);
+    json_parses_with_lock += !alone;
+    if (alone && parsing)
+        weir__fair_lock_release(&parsing->database_lock);
+    return __real_json_loadb(text, len, flags, error);
+}
+
 #define weir__yaml_read    counted_read
 #define weir__load_sources counted_load
 #include "control/set.c"
@@ -257,6 +272,37 @@ TEST(validations_delay_no_publication)
     CHECK_EQ(rest(&s, "POST /v1/validate", "name: a\nlimit: 1\nwindow: 1m\n"), 200);
     slow = 0;
     service_close(&s);
+}
+
+static int check_host(void *context, weir_text body, int *status, char **json)
+{
+    (void)context, (void)status;
+    *json = strdup(body.len ? "{}" : "{\"empty\":true}");
+    return 0;
+}
+
+TEST(request_to_try_is_parsed_without_the_lock_and_is_short)
+{
+    static const struct weir__control_host host = {.check = check_host};
+    struct service s = {.host = &host};
+    char *body = calloc(1, 65538);
+    service_open(&s, false);
+    parsing = s.control;
+    json_parses_with_lock = 0;
+    CHECK_EQ(rest(&s, "POST /v1/check", "{\"attributes\":{}}"), 200);
+    CHECK_EQ(rest(&s, "POST /v1/check", "{\"wrong\":1}"), 400);
+    CHECK_EQ(json_parses_with_lock, 0);
+    memset(body, ' ', 65536);
+    body[0] = '{';
+    body[65535] = '}';
+    CHECK_EQ(rest(&s, "POST /v1/check", body), 200);
+    body[65535] = ' ';
+    body[65536] = '}';
+    CHECK_EQ(rest(&s, "POST /v1/check", body), 413);
+    CHECK_WORD(&s, "error.code", "too_large");
+    parsing = NULL;
+    service_close(&s);
+    free(body);
 }
 
 TEST_MAIN
