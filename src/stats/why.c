@@ -372,8 +372,12 @@ static void add_entry(const struct why *why, const struct weir__denial *entry, s
         weir__buffer_add_literal(json, ",\"client\":null");
     else
         add_text(json, "client", entry, WEIR__DENIAL_CLIENT);
-    add_text(json, "request_id", entry, WEIR__DENIAL_REQUEST);
-    add_text(json, "path", entry, WEIR__DENIAL_PATH);
+    if (why->digest) { /* both may have the key's text */
+        weir__buffer_add_literal(json, ",\"request_id\":null,\"path\":null");
+    } else {
+        add_text(json, "request_id", entry, WEIR__DENIAL_REQUEST);
+        add_text(json, "path", entry, WEIR__DENIAL_PATH);
+    }
     add_text(json, "missing", entry, WEIR__DENIAL_MISSING);
     weir__buffer_add_literal(json, ",\"others\":[");
     add_others(entry, json);

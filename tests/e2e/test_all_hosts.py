@@ -22,10 +22,13 @@ pytestmark = pytest.mark.xdist_group("all_hosts")  # they share hosts
 NAMES = ["gate-1", "gate-2", "gate-3"]
 
 
-def start(backend, server, store="", prefix="weir"):
+def start(backend, server, store="", prefix="weir", rules=""):
     """Three hosts with one store: the first has a rules service."""
     url = f"{{ url: '{server.url()}', prefix: {prefix}{store} }}\nhot_keys: 2MiB\nidentity: {{ client_ip: {{ trusted_proxies: [127.0.0.0/8] }} }}"
     hosts = [Keyed(name, backend, url, admin=name == NAMES[0]) for name in NAMES]
+    for one in hosts:
+        with open(one.folder / "weir.yaml", "a", encoding="utf-8") as file:
+            file.write(rules)
     hosts[0].begin()
     for one in hosts[1:]:
         one.start()
@@ -296,10 +299,12 @@ def test_live_view_of_all_hosts(hosts):
 
 
 def test_store_that_gets_no_texts_of_keys(backend, server):
-    three = start(backend, server, ", hash_keys: true", "hashed")
+    three = start(backend, server, ", hash_keys: true", "hashed",
+                  '  - { name: by_path, match: { path: /users/* }, key: "${path}", limit: 2, window: 1h, consistency: local }\n')
     written = []
     try:
         assert deny(three[1], "secret-7", client="192.0.2.99") == [200, 200, 429]
+        assert deny(three[1], "secret-8", path="/users/secret-8") == [200, 200, 429]
         with server.client().monitor() as seen:
             assert [(entry["host"], entry["key"], entry["hidden"], entry["client"]) for entry in all_found(three[0], "few:secret-7")["denials"]] == \
                 [("gate-2", "few:secret-7", False, None)]
@@ -308,6 +313,8 @@ def test_store_that_gets_no_texts_of_keys(backend, server):
             for about in (entry["key"], "id-secret-7"):
                 assert [one["key"] for one in all_found(three[0], about)["denials"]] == [entry["key"]]
             assert all_found(three[0], "secret-7")["denials"] == []  # a part of a key has another hash
+            entry, = all_found(three[0], "/users/secret-8")["denials"]
+            assert (entry["key"], entry["path"], entry["request_id"]) == ("/users/secret-8", None, None)
             three[0].request_json("GET", "/v1/denials")
             server.client().echo("end")
             for command in seen.listen():
@@ -315,7 +322,7 @@ def test_store_that_gets_no_texts_of_keys(backend, server):
                     break
                 written.append(command["command"])
         assert any("::{keys}:replies:" in line and "few_near" in line for line in written)
-        assert not [line for line in written if "few:secret" in line or "192.0.2.99" in line]
+        assert not [line for line in written if "secret" in line or "192.0.2.99" in line]
         own, = all_found(three[1], "few:secret-7", "--this-host")["denials"]
         assert own["hidden"] and re.fullmatch("~[0-9a-f]{16}", own["key"])  # the host's own hash, as weir top shows it
         ring = (three[1].folder / "segment.denials").read_bytes()

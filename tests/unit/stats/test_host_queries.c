@@ -329,6 +329,7 @@ static json_t *reply_of(const char *store, int denied, const char *query)
     weir__host_queries_free(queries);
     weir__snapshot_close(&snapshot);
     weir_close(engine);
+    CHECK(unlink(segment) == 0 && unlink(ring) == 0);
     return reply;
 }
 
@@ -341,6 +342,21 @@ TEST(query_of_few_bytes_does_not_read_the_whole_ring)
     CHECK(!at(reply, "error") && count > 10 && count <= 250);
     CHECK(number_at(reply, "reply.more") > 1000);
     json_decref(reply);
+}
+
+TEST(store_of_hashes_gets_no_texts)
+{
+    json_t *open = reply_of("redis://127.0.0.1:1", 1, SMALLEST);
+    json_t *hashed = reply_of("redis://127.0.0.1:1?hash_keys=yes", 1, SMALLEST);
+    CHECK(text_at(open, "reply.denials.0.path", "/secret/0") && text_at(open, "reply.denials.0.key", "/secret/0") &&
+          text_at(open, "reply.denials.0.request_id", "secret-0"));
+    CHECK(json_is_null(at(hashed, "reply.denials.0.path")) && json_is_null(at(hashed, "reply.denials.0.request_id")));
+    CHECK(*json_string_value(at(hashed, "reply.denials.0.key")) == '~');
+    char *text = json_dumps(hashed, 0);
+    CHECK(!strstr(text, "secret"));
+    free(text);
+    json_decref(open);
+    json_decref(hashed);
 }
 
 /* ---- Gathering without a store ---- */
