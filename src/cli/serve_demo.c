@@ -2,7 +2,7 @@
  * weir serve --demo: a gateway with a dashboard before a small API, in a folder that is removed afterwards.
  *
  * This process starts the others and waits for the gateway to end. They are a process group of their own, so that
- * Ctrl-C reaches this process alone, and end with it.
+ * Ctrl-C reaches this process alone, and end with it. Started by root, the API and the clients are the user nobody.
  */
 #include "base/file.h"
 #include "cli/cli.h"
@@ -164,8 +164,8 @@ static int run_weir(const char *const *arguments, char *output, size_t size)
     return child > 0 && waitpid(child, &status, 0) == child && WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-/* Forks: 0 in the child, which ends with its parent. */
-static pid_t start_child(pid_t group)
+/* Forks: 0 in the child, which ends with its parent. `reads_network`: it must not be root. */
+static pid_t start_child(pid_t group, bool reads_network)
 {
     sigset_t none;
     pid_t parent = getpid(), child = fork();
@@ -176,6 +176,10 @@ static pid_t start_child(pid_t group)
     setpgid(0, group);
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
+    if (reads_network && !weir__become_nobody()) {
+        fputs("weir serve: cannot become the user nobody\n", stderr);
+        _exit(1);
+    }
     if (prctl(PR_SET_PDEATHSIG, SIGTERM) != 0 || getppid() != parent)
         _exit(1);
     return 0;
@@ -313,17 +317,18 @@ static void print_hints(const struct demo *demo, bool traffic)
 /* Starts everything, and waits for the gateway. Returns its exit code. */
 static int run(const struct demo *demo, bool traffic, const sigset_t *waited)
 {
+    enum { HINTS = 1 }; /* makes a login link, which needs this user */
     struct weir__findings findings = {.to = stderr};
     int status = 0;
-    pid_t gateway = start_child(0);
+    pid_t gateway = start_child(0, false);
     if (gateway == 0)
         _exit(weir__serve(demo->file, WEIR__SERVE_RUN, weir__add_finding, &findings));
     for (int i = 0; i < (traffic ? 3 : 2) && gateway > 0; i++) {
-        if (start_child(gateway) != 0)
+        if (start_child(gateway, i != HINTS) != 0)
             continue;
         if (i == 0)
             serve_api(demo);
-        else if (i == 1)
+        else if (i == HINTS)
             print_hints(demo, traffic);
         else
             send_traffic(demo);

@@ -8,6 +8,7 @@
 #include <grp.h>
 #include <linux/capability.h>
 #include <malloc.h>
+#include <pwd.h>
 #include <sched.h>
 #include <seccomp.h>
 #include <stdio.h>
@@ -220,6 +221,15 @@ static bool become(const struct weir__agent_user *user, const char **step)
     errno = EPERM;
     return !has_capabilities() && setresuid((uid_t)-1, 0, (uid_t)-1) != 0 && setuid(0) != 0 &&
            geteuid() == user->user && getuid() == user->user && getegid() == user->group;
+}
+
+bool weir__become_nobody(void)
+{
+    const struct passwd *nobody = getpwnam("nobody");
+    struct weir__agent_user user = {.user = nobody ? nobody->pw_uid : 0, .name = "nobody"};
+    const char *step;
+    user.group = user.workers = nobody ? nobody->pw_gid : 0;
+    return (geteuid() != 0 || (user.user && become(&user, &step))) && prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0;
 }
 
 bool weir__privilege_drop(const struct weir__agent_user *user, const struct weir__logger *log)

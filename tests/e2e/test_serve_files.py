@@ -2,6 +2,7 @@
 import os
 import pathlib
 import pty
+import pwd
 import re
 import select
 import shutil
@@ -315,7 +316,13 @@ def test_the_demo_logs_in_by_a_link_on_a_terminal():
         again = subprocess.run([WEIR, "serve", "--demo", "--port", str(port)], env=ENVIRONMENT, capture_output=True,
                                text=True, timeout=60, check=False)
         assert again.returncode == 1 and "in use" in again.stderr and "--port" in again.stderr and not again.stdout
+        children = pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        users = [re.search(r"Uid:\s+(.*)", pathlib.Path(f"/proc/{one}/status").read_text())[1].split() for one in children]
+        nobody = [str(pwd.getpwnam("nobody").pw_uid if os.geteuid() == 0 else os.geteuid())] * 4
+        assert sorted(users).count(nobody) >= 2, users  # the API and the traffic; besides, the gateway's supervisor
+        assert all("NoNewPrivs:\t1" in pathlib.Path(f"/proc/{one}/status").read_text() for one in children)
         log = stopped(process)
+        wait_until(lambda: not any(pathlib.Path(f"/proc/{one}").exists() for one in children), "the end of its processes")
         assert link not in log and "stopped" in log
         assert not pathlib.Path(folder).exists()
     finally:
