@@ -17,6 +17,7 @@
 #include <inttypes.h>
 #include <netdb.h>
 #include <netinet/in.h>
+#include <pwd.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,6 +25,7 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
+#include <sys/sysmacros.h>
 #include <sys/timex.h>
 #include <unistd.h>
 
@@ -50,6 +52,7 @@ struct doctor {
     bool config_read; /* weir.yaml was read */
     bool good;        /* and it has no errors: nginx can be tested with it */
     bool running;     /* a process of weir has a listener, or the agent's lock */
+    uid_t users[5];   /* whose processes are believed to be weir's: any user can name a process so */
 };
 
 __attribute__((format(printf, 3, 4))) static void find(struct doctor *d, enum weir__doctor_level level,
@@ -120,12 +123,42 @@ static const char *field(const char *line, int number)
 
 /* ---- weir.yaml ---- */
 
+/* Root, this user, the owner of weir.yaml, and the users of the workers and of the agent. */
+static void find_users(struct doctor *d)
+{
+    const struct weir__config *config = &d->deployment.config;
+    struct weir__workers workers;
+    struct stat at;
+    const char *const names[] = {weir__workers_of(config, &workers) ? workers.user : "root",
+                                 config->agent_user ? config->agent_user : "weir"};
+    d->users[0] = geteuid();
+    d->users[1] = stat(d->file, &at) == 0 ? at.st_uid : 0;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const struct passwd *found = getpwnam(names[i]);
+        d->users[2 + i] = found ? found->pw_uid : 0;
+    }
+}
+
+/* `user` gets the user of a process; false: that is not one of weir's. */
+static bool is_of_user(const struct doctor *d, long pid, uid_t *user)
+{
+    char path[64];
+    struct stat at;
+    snprintf(path, sizeof path, "/proc/%ld", pid);
+    bool found = false;
+    *user = stat(path, &at) == 0 ? at.st_uid : (uid_t)-1;
+    for (size_t i = 0; i < sizeof d->users / sizeof *d->users; i++)
+        found |= d->users[i] == *user;
+    return found;
+}
+
 static void check_file(struct doctor *d)
 {
     struct weir__deployment *deployment = &d->deployment;
     d->config_read = weir__config_load(&deployment->config, d->file, find_diagnostic, d) == 0;
     if (!d->config_read)
         return;
+    find_users(d);
     d->good = weir__preflight(&deployment->config, NULL, find_diagnostic, d, &deployment->facts);
     if (d->good)
         find(d, WEIR__DOCTOR_OK, "%s with %zu rule%s", d->file, deployment->facts.rules,
@@ -215,19 +248,24 @@ static bool holds(const char *pid, const char *socket)
     return found;
 }
 
-/* The process that has a socket: weir, if it is one of several. 0: none that this user can look at. */
-static long holder_of(unsigned long inode, char *name, size_t size)
+/* The process that has a socket: weir (*is_weir), if it is one of several. 0: none that this user can look at. */
+static long holder_of(const struct doctor *d, unsigned long inode, char *name, size_t size, bool *is_weir)
 {
     char socket[64];
     long found = 0;
+    uid_t user = 0;
     snprintf(socket, sizeof socket, "socket:[%lu]", inode);
     DIR *list = opendir("/proc");
     for (const struct dirent *entry; list && (entry = readdir(list));) {
         if (!isdigit((unsigned char)*entry->d_name) || !holds(entry->d_name, socket))
             continue;
         found = strtol(entry->d_name, NULL, 10);
-        if (strcmp(command_of(found, name, size), "weir") == 0)
+        bool named = strcmp(command_of(found, name, size), "weir") == 0, known = is_of_user(d, found, &user);
+        *is_weir = named && known;
+        if (*is_weir)
             break;
+        if (named)
+            snprintf(name, size, "weir, of user %u", user);
     }
     if (list)
         closedir(list);
@@ -238,6 +276,7 @@ static void check_listener(struct doctor *d, const struct weir__listener *listen
 {
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_NUMERICSERV}, *found;
     char name[64] = "", why[256];
+    bool is_weir = false;
     hints.ai_family = listener->host ? AF_UNSPEC : AF_INET;
     int failed = getaddrinfo(listener->host, listener->port, &hints, &found);
     if (failed) {
@@ -246,12 +285,12 @@ static void check_listener(struct doctor *d, const struct weir__listener *listen
     }
     unsigned long inode = listening_inode(found->ai_addr);
     freeaddrinfo(found);
-    long holder = inode ? holder_of(inode, name, sizeof name) : 0;
+    long holder = inode ? holder_of(d, inode, name, sizeof name, &is_weir) : 0;
     int bound = inode ? -1 : weir__admin_bind(listener, why, sizeof why);
     if (bound >= 0)
         close(bound);
-    d->running |= strcmp(name, "weir") == 0;
-    if (strcmp(name, "weir") == 0)
+    d->running |= is_weir;
+    if (is_weir)
         find(d, WEIR__DOCTOR_OK, "%s: weir (process %ld) listens on it", listener->address, holder);
     else if (holder)
         find(d, WEIR__DOCTOR_WRONG, "%s is taken by %s (process %ld); stop that, or choose another address",
@@ -305,20 +344,26 @@ static void check_upstreams(struct doctor *d)
 }
 
 /* The process that holds the lock of the history, which every agent has; 0: none. */
-static long agent_of(const char *segment)
+static long agent_of(const struct doctor *d)
 {
     char path[4200], line[PROC_LINE], name[64];
     struct stat at;
+    struct statfs system;
     long found = 0;
-    snprintf(path, sizeof path, "%s.observer", segment);
-    FILE *locks = stat(path, &at) == 0 ? fopen("/proc/locks", "re") : NULL;
+    snprintf(path, sizeof path, "%s.observer", d->deployment.config.segment_path);
+    FILE *locks = stat(path, &at) == 0 && statfs(path, &system) == 0 ? fopen("/proc/locks", "re") : NULL;
     while (locks && !found && fgets(line, sizeof line, locks)) {
         long pid = strtol(field(line, 4), NULL, 10);
-        const char *inode = field(line, 5);
-        for (int i = 0; i < 2; i++) /* after the numbers of the device */
-            inode += strcspn(inode, ":") + (inode[strcspn(inode, ":")] == ':');
-        if (strncmp(field(line, 1), "FLOCK", 5) == 0 && strtoul(inode, NULL, 10) == at.st_ino && pid > 0 &&
-            strncmp(command_of(pid, name, sizeof name), "weir", 4) == 0)
+        unsigned numbers[2];
+        unsigned long inode;
+        uid_t user;
+        if (strncmp(field(line, 1), "FLOCK", 5) != 0 ||
+            sscanf(field(line, 5), "%x:%x:%lu", &numbers[0], &numbers[1], &inode) != 3 || inode != at.st_ino ||
+            pid <= 0)
+            continue;
+        /* On some other file systems, such as Btrfs, stat has another device than the list. */
+        bool here = system.f_type != TMPFS_ID || makedev(numbers[0], numbers[1]) == at.st_dev;
+        if (here && is_of_user(d, pid, &user) && strncmp(command_of(pid, name, sizeof name), "weir", 4) == 0)
             found = pid;
     }
     if (locks)
@@ -345,7 +390,7 @@ static char state_of(long pid, long *parent)
 static void check_agent(struct doctor *d)
 {
     const struct weir__config *config = &d->deployment.config;
-    long parent = 0, pid = agent_of(config->segment_path);
+    long parent = 0, pid = agent_of(d);
     char state = pid ? state_of(pid, &parent) : 0, path[64];
     struct stat at;
     d->running |= pid != 0;
@@ -400,10 +445,11 @@ static void check_segment(struct doctor *d)
     const char *segment = d->deployment.config.segment_path;
     char name[64];
     bool removed = false;
+    uid_t user;
     DIR *list = opendir("/proc");
     for (const struct dirent *entry; list && !removed && (entry = readdir(list));) {
-        removed = isdigit((unsigned char)*entry->d_name) && maps_removed(entry->d_name, segment);
-        long pid = removed ? strtol(entry->d_name, NULL, 10) : 0;
+        long pid = strtol(entry->d_name, NULL, 10);
+        removed = pid > 0 && is_of_user(d, pid, &user) && maps_removed(entry->d_name, segment);
         if (removed)
             find(d, WEIR__DOCTOR_WRONG,
                  "%s was removed while process %ld (%s) uses it: that process counts in the removed file, and weir "

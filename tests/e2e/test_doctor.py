@@ -6,6 +6,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 
 import pytest
 
@@ -220,6 +221,37 @@ def test_another_user_is_told_what_it_cannot_see(host):
     has(found, "unknown", "agent", "weir runs as the user with id 0")
     os.chmod(host.file, 0o600)
     has(doctor(host, *as_nobody, code=1), "wrong", "weir.yaml", "ermission denied")
+
+
+FAKE = """
+import ctypes, fcntl, mmap, socket, sys, time
+ctypes.CDLL(None).prctl(15, b"weir")  # PR_SET_NAME
+listener = socket.create_server(("127.0.0.1", int(sys.argv[2])))
+lock = open(sys.argv[1] + ".observer", "w")
+fcntl.flock(lock, fcntl.LOCK_EX)
+file = open(sys.argv[1] + " (deleted)", "w+b")
+file.truncate(4096)
+mapped = mmap.mmap(file.fileno(), 4096)
+print("ready", flush=True)
+time.sleep(600)
+"""
+
+
+@root_only
+def test_a_process_of_another_user_is_not_believed_to_be_weir(host):
+    """It has weir's name, a listener, the agent's lock, and maps a file with the name of a removed segment."""
+    os.chmod(host.folder, 0o1777)
+    fake = subprocess.Popen(["setpriv", "--reuid=12345", "--regid=12345", "--clear-groups", sys.executable, "-c", FAKE,
+                             host.folder / "segment", str(host.port)], stdout=subprocess.PIPE)
+    try:
+        assert fake.stdout.readline() == b"ready\n"
+        found = doctor(host, code=1)
+        has(found, "wrong", "ports", f"127.0.0.1:{host.port} is taken by weir, of user 12345 (process {fake.pid})")
+        has(found, "ok", "agent", "neither weir serve nor its agent runs")
+        assert not [one for one in found if "was removed while" in one[2]]
+    finally:
+        fake.kill()
+        fake.communicate(timeout=60)
 
 
 def test_a_dead_agent():
