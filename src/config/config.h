@@ -92,6 +92,10 @@ bool weir__store_is_file(const char *name);
 /* One URL with all settings, secrets included. False: it is too long, or password_file cannot be read; `why` has the
  * reason. */
 bool weir__store_url(const struct weir__store *store, char *to, size_t size, char *why, size_t why_size);
+struct weir__config;
+/* Reads the store's password, certificate and key, for a process that becomes another user, who may not read them. What
+ * cannot be read stays a path; its user reports that. */
+void weir__store_take_files(struct weir__config *config);
 
 /* Another host's rules service that this host takes its rules from. */
 struct weir__origin {

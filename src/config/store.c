@@ -2,6 +2,7 @@
 #include "config/config.h"
 #include "rules/yaml.h"
 #include "engine/store_options.h"
+#include "remote/socket.h"
 
 #include <stdio.h>
 
@@ -172,4 +173,20 @@ bool weir__store_url(const struct weir__store *store, char *to, size_t size, cha
     if (!good)
         snprintf(why, why_size, "its URL and settings are too long");
     return good;
+}
+
+void weir__store_take_files(struct weir__config *config)
+{
+    char password[PASSWORD_MAX], why[256];
+    for (size_t i = 0; i < config->store.setting_count; i++) {
+        struct weir__store_setting *setting = &config->store.settings[i];
+        if (strcmp(setting->name, "password_file") == 0 && password_read(setting->value, password, why, sizeof why)) {
+            const char *copy = weir__arena_copy(&config->arena, weir__text_of(password)).data;
+            setting->name = copy ? "password" : setting->name;
+            setting->value = copy ? copy : setting->value;
+        } else if (strcmp(setting->name, "key") == 0 || strcmp(setting->name, "certificate") == 0) {
+            (void)!weir__tls_keep(setting->value);
+        }
+    }
+    explicit_bzero(password, sizeof password);
 }

@@ -3,7 +3,6 @@
 #include "control/control.h"
 #include "stats/stats.h"
 #include "base/file.h"
-#include "remote/socket.h"
 
 #include <weir/check.h>
 
@@ -313,23 +312,6 @@ static const char *line_take(struct weir__config *config, const char *path, cons
     return taken;
 }
 
-void weir__handover_take_store(struct weir__config *config)
-{
-    struct weir__store *store = &config->store;
-    for (size_t i = 0; i < store->setting_count; i++) {
-        struct weir__store_setting *setting = &store->settings[i];
-        if (strcmp(setting->name, "password_file") == 0) {
-            const char *password = line_take(config, setting->value, "\r\n");
-            if (password) {
-                setting->name = "password";
-                setting->value = password;
-            }
-        } else if (strcmp(setting->name, "key") == 0 || strcmp(setting->name, "certificate") == 0) {
-            (void)!weir__tls_keep(setting->value);
-        }
-    }
-}
-
 void weir__handover_take(struct weir__config *config, const struct weir__agent_user *user,
                          const struct weir__logger *log)
 {
@@ -338,7 +320,7 @@ void weir__handover_take(struct weir__config *config, const struct weir__agent_u
     if (!user->drops)
         return;
     config->dropped = true;
-    weir__handover_take_store(config);
+    weir__store_take_files(config);
     if (config->origin.token_file) {
         config->origin.token = line_take(config, config->origin.token_file, " \t\r\n");
         if (config->origin.token)

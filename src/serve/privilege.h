@@ -55,8 +55,6 @@ bool weir__handover_file(const char *path, const struct weir__agent_user *user, 
  * the configuration, and binds the admin port. What cannot be read stays a path; its user reports that. */
 void weir__handover_take(struct weir__config *config, const struct weir__agent_user *user,
                          const struct weir__logger *log);
-/* The store's part of it: also for commands that act as another user. */
-void weir__handover_take_store(struct weir__config *config);
 /* After weir__privilege_drop: checks that the agent can write to the state folder. False after a logged error. */
 bool weir__handover_check(const struct weir__config *config, const struct weir__agent_user *user,
                           const struct weir__logger *log);

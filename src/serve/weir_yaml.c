@@ -82,7 +82,7 @@ static bool find_store(struct opened *opened, char *why, size_t why_size)
     struct weir__config *config = &opened->config;
     if (!config->store.url)
         return true;
-    weir__handover_take_store(config); /* rules of another user may be read as that user, who may not read these */
+    weir__store_take_files(config); /* rules of another user may be read as that user, who may not read these */
     snprintf(why, why_size, "the store library is missing");
     if (!weir__store_url(&config->store, url, sizeof url - sizeof patience, why, why_size) || weir_store_use() != 0)
         return false;
@@ -141,7 +141,7 @@ struct weir__file *weir__file_open(const char *path, enum weir__file_part needed
     }
     if (needed != WEIR__FILE_QUEUE && needed != WEIR__FILE_KEYS)
         return &opened->file;
-    weir__handover_take_store(config); /* another user may not read its files: see weir__act_as_owner */
+    weir__store_take_files(config); /* another user may not read its files: see weir__act_as_owner */
     if (needed == WEIR__FILE_QUEUE)
         opened->file.queue = weir__queue_admin_open(config, &terminal);
     else

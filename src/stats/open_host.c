@@ -58,6 +58,8 @@ bool weir__open_host(struct weir__opened_host *host, const char *what, const cha
     how.diagnose_context = context;
     if (host->config.published && how.rules_path == host->config.rules_path)
         host->owner = weir__file_owner(how.rules_path);
+    if (host->owner.user)
+        weir__store_take_files(&host->config);
     int error = weir__act_as_owner(&host->owner) ? weir_open(&how, &host->engine) : WEIR_EPERM;
     if (error == WEIR_ERULES || error == WEIR_ERULESPATH) /* reported already */
         return false;

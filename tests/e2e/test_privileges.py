@@ -1,5 +1,6 @@
 """What runs as whom when root starts weir serve or weir agent: docs/reference/serve.md, "Users and privileges"."""
 import contextlib
+import json
 import os
 import pathlib
 import pwd
@@ -182,6 +183,25 @@ def test_secrets_that_only_root_can_read(host, made):
     private(one.folder / "token.new", other).rename(token)
     assert origin.publish("two", 7) == 200
     wait_until(lambda: "7" in (one.folder / "state/retrieved.yaml").read_text(), "the published rules")
+
+
+def test_commands_of_root_read_the_secrets_of_the_store_before_they_act_as_the_agent(host, made):
+    """weir top and weir why read rules that the agent wrote as its user, who cannot read the password."""
+    store = made(RedisServer(password="a-secret-of-redis")).start()
+    hosts = [host(OWN + f"host: {name}\n" + ADMIN) for name in ("first", "second")]
+    for one in hosts:
+        password = private(one.folder / "password", "a-secret-of-redis\n")
+        one.write(one.file.read_text() + f"store: {{ url: {store.url()}, password_file: {password} }}\n")
+        one.begin()
+
+    def coverage(*words):
+        done = subprocess.run([WEIR, *words, "--json"], cwd=hosts[0].folder, env=ENVIRONMENT, capture_output=True, text=True,
+                              timeout=60, check=False)
+        return json.loads(done.stdout)["coverage"]
+
+    for words in (("top", "--once", "weir.yaml"), ("why", "--segment", "weir.yaml")):
+        wait_until(lambda words=words: sorted(coverage(*words)["hosts"]) == ["first", "second"], "both hosts", 30, every=0.3)
+        assert coverage(*words)["why"] is None
 
 
 def test_what_an_older_version_left_as_root(host):
