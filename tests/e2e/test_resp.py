@@ -322,6 +322,7 @@ def test_guessing_takes_its_time(server):
     assert re.search(r"^weir_auth_failures_total 6$", get(s.port, "/metrics").body.decode(), re.M)
 
 
+@measured
 def test_abandoned_login_attempts_reveal_nothing(server):
     """A connection for each guess, closed after 20 ms without an answer: the check itself must come later than that."""
     s = server(stream="weir_resp_password secret;", server="location = /metrics { weir off; weir_metrics; }", workers=1)

@@ -49,7 +49,7 @@ HEARTBEAT = "heartbeat=200ms retry_min=20ms retry_max=100ms connect_timeout=200m
 def test_a_quiet_host_notices_that_the_store_is_unavailable(redis_server, hosts, fault):
     """No request is sent: heartbeats of both workers find out, and the log has each change once."""
     server = redis_server()
-    one, = hosts(server, 1, workers=2, settings=HEARTBEAT, deadline="20ms",
+    one, = hosts(server, 1, workers=2, settings=HEARTBEAT, deadline="150ms",
                  server="location = /metrics { weir off; weir_metrics; access_log off; }")
 
     def is_up(value):
