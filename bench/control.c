@@ -200,8 +200,8 @@ int main(int argc, char **argv)
         least = found[i] < least ? (int)found[i] : least;
     }
     double middle = median(found, tries);
-    printf("{\"bench\":\"control\",\"case\":\"of the true top 20, Zipf 0.99\",\"keys\":%d,\"requests\":%d,\"least\":%d,"
-           "\"value\":%.0f,\"unit\":\"keys\",\"bar\":%d,\"holds\":%s}\n",
+    printf("{\"bench\":\"control\",\"case\":\"hot keys listed, of the true top 20, Zipf 0.99\",\"keys\":%d,"
+           "\"requests\":%d,\"least\":%d,\"value\":%.0f,\"unit\":\"keys\",\"bar\":%d,\"holds\":%s}\n",
            KEYS, PARTS * REQUESTS, least, middle, BAR_TOP, middle >= BAR_TOP ? "true" : "false");
     return 0;
 }

@@ -53,7 +53,7 @@ def main():
     parser.add_argument("--quick", action="store_true", help="under a minute")
     options = parser.parse_args()
     program = pathlib.Path(options.weir).parent / "bench" / "control"
-    subprocess.run(["make", "-s", str(program)], check=True)
+    subprocess.run(["make", "-s", str(program)], check=True, stdout=sys.stderr)
     if not options.json:
         print(f"{'case':<50} {'value':>12}  unit")
     for part in (seeing(program, options.quick), counted(program), service(options.quick)):

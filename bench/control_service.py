@@ -90,7 +90,7 @@ def painting(host, rounds):
 
 
 def service(quick):
-    subprocess.run(["make", "-s", "all", "nginx"], check=True, cwd=ROOT)
+    subprocess.run(["make", "-s", "all", "nginx"], check=True, cwd=ROOT, stdout=sys.stderr)
     with host_of(1000) as host:
         yield line("publish to enforced on 2 workers, 1,000 rules, p99", publishing(host, 20 if quick else 100), 99, 2)
         painted = painting(host, 5 if quick else 20)

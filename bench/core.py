@@ -53,7 +53,7 @@ class Printer:
             return
         bar = ""
         if "bar" in result:
-            sense = "at most" if result["unit"] == "bytes/key" else "at least"
+            sense = "at most" if result.get("most") else "at least"
             bar = f"{sense} {friendly(result['bar'])}: {'holds' if result['holds'] else 'MISSED'}"
         row = COLUMNS.format(result["case"], result["algorithm"], friendly(result["keys"]), result["threads"],
                              result["distribution"], friendly(result["value"]), result["unit"], bar)

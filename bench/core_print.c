@@ -46,7 +46,8 @@ static void print_json(const struct weir__bench_result *r)
            r->name, r->algorithm, (unsigned long long)r->keys, r->threads, r->distribution,
            r->value >= 1000 ? round(r->value) : round(r->value * 1e4) / 1e4, r->unit);
     if (r->sense)
-        printf(",\"bar\":%.10g,\"holds\":%s", r->bar, holds(r) ? "true" : "false");
+        printf(",\"bar\":%.10g,%s\"holds\":%s", r->bar, r->sense == WEIR__BENCH_AT_MOST ? "\"most\":true," : "",
+               holds(r) ? "true" : "false");
     printf("}\n");
 }
 

@@ -29,7 +29,7 @@ class Printer:
         self.bars.append(holds)
         if self.as_json:
             print(json.dumps({"bench": "faults", "case": case, "what": what, **more, "value": value, "unit": unit,
-                              "bar": most, "holds": holds}), flush=True)
+                              "bar": most, "most": True, "holds": holds}), flush=True)
         elif not holds:
             print(f"MISSED: {case}: {what} is {value:.3g}, more than {most:g}", file=sys.stderr, flush=True)
 
@@ -52,7 +52,8 @@ def suffered(options, printer):
             continue
         printer.row(one.name, seen.failed, f"{min(seen.refused, 1):.0%}", f"{seen.p99 * 1000:.1f} ms",
                     f"{seen.worst * 1000:.0f} ms", f"{seen.recovery * 1000:.0f} ms", seen.lost)
-        printer.bar(one.name, "requests failed beyond the policy", seen.failed, "requests", 0)
+        printer.bar(one.name, "requests failed beyond the policy", seen.failed, "requests", 0, refused=min(seen.refused, 1),
+                    worst_ms=seen.worst * 1000)
         printer.bar(one.name, "p99 over the deadline", seen.p99 / faults.DEADLINE, "ratio", LATE, ms=seen.p99 * 1000)
         printer.bar(one.name, "return over 2 s", seen.recovery / 2, "ratio", 1, ms=seen.recovery * 1000)
         printer.bar(one.name, "consumed and lost", seen.lost, "units", seen.bearable if one.forgets else 0)

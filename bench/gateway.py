@@ -221,6 +221,8 @@ class Printer:
         verdict = ""
         if bar is not None:
             line.update(bar=bar, holds=value >= bar - within if at_least else value <= bar + within)
+            if not at_least:
+                line["most"] = True
             if within:
                 line["within"] = within
             near = f" within {within:.4f}" if within else ""
@@ -337,7 +339,7 @@ def contest(servers, script, rounds, seconds, printer):
         value, error = middle_mean([a["rate"] / b["rate"] for a, b in pairs])
         printer.show(case, value, "ratio", bar, within=2 * error if level and error <= PRECISE else 0, error=error)
         value, error = middle_mean([b["ns"] / a["ns"] for a, b in pairs])
-        printer.show("  by the worker's processor time", value, "ratio", error=error)
+        printer.show("  by the worker's processor time", value, "ratio", error=error, of=case)
 
     for name, figures in results.items():
         show(name, figures, worker_ns=statistics.median(f["ns"] for f in figures))
@@ -406,7 +408,7 @@ def memory(servers, printer):
     nginx, weir = bytes_a_delayed(servers, "limit_req_delay", theirs), bytes_a_delayed(servers, "delay", ours)
     printer.show("a request that limit_req delays", nginx, "bytes")
     printer.show("a request that weir delays", weir, "bytes")
-    printer.show("what weir keeps beyond that", weir - nginx, "bytes", 256, at_least=False)
+    printer.show("a request that weir delays, beyond limit_req's", weir - nginx, "bytes", 256, at_least=False)
 
 
 def main():

@@ -162,7 +162,7 @@ class Printer:
         line = {"bench": "pressure", "case": case, **more, "value": round(value, 4), "unit": unit}
         verdict = ""
         if bar is not None:
-            line.update(bar=bar, holds=value >= bar if at_least else value <= bar)
+            line.update(bar=bar, holds=value >= bar if at_least else value <= bar, **({} if at_least else {"most": True}))
             verdict = f"{'at least' if at_least else 'at most'} {bar:g}: {'holds' if line['holds'] else 'MISSED'}"
             self.bars.append(line["holds"])
         print(json.dumps(line) if self.as_json else COLUMNS.format(case, f"{value:.4g}", unit, verdict).rstrip(), flush=True)

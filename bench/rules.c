@@ -208,7 +208,7 @@ static void line(const char *name, int rules, double value, const char *unit, do
     printf("{\"bench\":\"rules\",\"case\":\"%s\",\"rules\":%d,\"value\":%.4g,\"unit\":\"%s\"", name, rules, value,
            unit);
     if (bar >= 0)
-        printf(",\"bar\":%.4g,\"holds\":%s", bar, value <= bar ? "true" : "false");
+        printf(",\"bar\":%.4g,\"most\":true,\"holds\":%s", bar, value <= bar ? "true" : "false");
     printf("}\n");
     fflush(stdout);
 }
@@ -250,8 +250,9 @@ int main(int argc, char **argv)
     line("10000 rules against 1", 10000, compare(&all[TEN_THOUSAND], &all[ONE], rounds, true), "ratio", 4);
     line("10000 rules, 1 request in 100 matches, against 1", 10000, compare(&all[RARE], &all[ONE], rounds, true),
          "ratio", 4);
+    line("3 rules match, against 1", 3, compare(&all[THREE], &all[ONE], rounds, true), "ratio", 2.5);
     line("allocations a check", 10000, (double)allocated / (double)checked, "allocations", 0);
-    line("loading", 10000, all[TEN_THOUSAND].load_ms, "ms", 200);
+    line("loading 10000 rules", 10000, all[TEN_THOUSAND].load_ms, "ms", 200);
     for (int i = 0; i < CASES; i++) {
         weir_close(all[i].engine);
         free(all[i].requests);

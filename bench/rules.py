@@ -14,7 +14,7 @@ def main():
     parser.add_argument("--quick", action="store_true", help="under a minute")
     options = parser.parse_args()
     program = pathlib.Path(options.weir).parent / "bench" / "rules"
-    subprocess.run(["make", "-s", str(program)], check=True)
+    subprocess.run(["make", "-s", str(program)], check=True, stdout=sys.stderr)
     command = [program] + (["--quick"] if options.quick else [])
     lines = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()
     if options.json:

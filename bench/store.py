@@ -200,7 +200,8 @@ class Printer:
         verdict = ""
         if least is not None or most is not None:
             bar = least if least is not None else most
-            line.update(bar=bar, holds=value >= bar if least is not None else value <= bar)
+            line.update(bar=bar, holds=value >= bar if least is not None else value <= bar,
+                        **({} if least is not None else {"most": True}))
             verdict = f"at {'least' if least is not None else 'most'} {bar:g}: {'holds' if line['holds'] else 'MISSED'}"
             self.bars.append(line["holds"])
         if self.as_json:
@@ -219,7 +220,7 @@ def strict(servers, options, printer):
     redis, program = servers.redis("redis", SERVER_CPU), "build/gcc/bench/store"
     weir = lambda seconds, count=PIPELINE: json.loads(  # noqa: E731
         run(program, "127.0.0.1", redis.port, count, KEYS, seconds))
-    cases = {"strict, weir's client, 64 on their way": weir, "the common Lua, redis-benchmark, pipeline 64": redis.lua}
+    cases = {"strict, weir's client, 64 in flight": weir, "the common Lua, redis-benchmark, pipeline 64": redis.lua}
     seen = {name: [] for name in cases}
     for number in range(-1, 3 if options.quick else 7):  # the first is to warm up
         for name, measure in cases.items():
@@ -355,7 +356,7 @@ def denied(servers, options, printer, api, redis):
     if figures["denied"] != figures["total"]:
         sys.exit(f"bench store: {figures['total'] - figures['denied']} of {figures['total']} passed")
     printer.show("gateway, strict, all denied", figures["rate"], "a second", p50=figures["p50"], p99=figures["p99"])
-    printer.show("scripts run for these denials", decisions() - before, "runs", most=0)
+    printer.show("scripts run for requests denied by a strict rule", decisions() - before, "runs", most=0)
 
 
 PARTS = {"strict": strict, "memory": memory, "eventual": eventual, "gateway": strict_gateway}

@@ -180,7 +180,7 @@ def relayed(name, mode, after_cut=False, **more):
 relayed("connections cut and refused", "refuse")
 relayed("silence: connected, but nothing passes", "silent", after_cut=True)
 relayed("garbage instead of answers", "garbage")
-relayed("an error that nobody knows", "error")
+relayed("an unknown error", "error")
 relayed("one byte a second", "trickle", after_cut=True)
 
 
