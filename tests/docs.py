@@ -5,7 +5,7 @@
     tests/docs.py WEIR PAGE...       only the commands of these pages
 
 - Links to files and headings lead somewhere, and documents that sources name exist. Generated tables are up to date
-  (tools/reference.py).
+  (tools/reference.py), and so is the page of results (bench/report.py).
 - Metrics in alerts, the board and the documents exist, and so do the messages that the troubleshooting explains.
 - Every ```yaml block is accepted by weir: rules by `weir lint`, a weir.yaml by `weir serve --check`. A part of a rule
   or of a file is completed first.
@@ -33,7 +33,9 @@ PYTHON = [sys.executable, "-B"]
 PAGE_SECONDS = 60
 TRIES = 3 # of a page, as in tests/e2e/measured.py
 sys.path.insert(0, str(ROOT / "tools"))
+sys.path.append(str(ROOT / "bench"))
 import reference # noqa: E402 # pylint: disable=wrong-import-position
+import report as results # noqa: E402 # pylint: disable=wrong-import-position
 
 FENCE = re.compile(r"^(?P<mark>(?:<!--(?P<comment>[^>]*)-->\n\n?)?)"
                    r"(?P<indent> *)```(?P<kind>\w*)\n(?P<text>.*?)^(?P=indent)```[ ]*$", re.M | re.S)
@@ -179,6 +181,24 @@ def check_diagrams(weir):
             if not image.exists() or image.read_bytes() != made.read_bytes():
                 wrong.append(f"{name_of(image)} is not what docs/diagrams draws: run make diagrams")
     report("diagrams", wrong, f"{count} drawn")
+
+
+def check_results():
+    """docs/internals/results.md and its plots are what bench/report.py makes of results.jsonl."""
+    wrong, count = [], 0
+    again = "is not what docs/internals/results.jsonl gives: ./dev bench all --report --from docs/internals/results.jsonl"
+    try:
+        lines = results.read(results.LINES)
+        count = len(lines)
+        with tempfile.TemporaryDirectory() as folder:
+            if results.render(lines, pathlib.Path(folder)) != results.PAGE.read_text():
+                wrong.append(f"{name_of(results.PAGE)} {again}")
+            made, there = ({path.name: path.read_bytes() for path in each.glob(f"{results.PREFIX}*.svg")}
+                           for each in (pathlib.Path(folder), results.IMAGES))
+            wrong += [f"docs/images/{name} {again}" for name in sorted({*made, *there}) if made.get(name) != there.get(name)]
+    except (results.Malformed, OSError) as error:
+        wrong.append(f"{name_of(results.LINES.parent)}: {error}")
+    report("results", wrong, f"{count} lines of measurements")
 
 
 # ---- YAML ----
@@ -449,6 +469,7 @@ def main():
         check_metrics()
         check_texts()
         check_diagrams(weir)
+        check_results()
         check_marks()
         check_yaml(weir)
         check_json()

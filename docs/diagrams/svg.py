@@ -1,4 +1,4 @@
-"""Small SVG drawings that follow the colours of the reader's theme. Used by the other scripts of this folder."""
+"""Small SVG drawings that follow the colours of the reader's theme. Used by the other scripts of this folder and by bench/plot.py."""
 import html
 import os
 import pathlib
@@ -19,9 +19,10 @@ text{font-family:system-ui,sans-serif;font-size:13px;fill:#333}
 
 
 class Drawing:
-    def __init__(self, width, height, title):
+    def __init__(self, width, height, title, style=""):
+        """`style`: a <style> element with more classes."""
         self.parts = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img">',
-                      f"<title>{html.escape(title)}</title>", STYLE,
+                      f"<title>{html.escape(title)}</title>", STYLE + style,
                       '<defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" '
                       'orient="auto-start-reverse"><path class="tip" d="M0 0L8 4L0 8z"/></marker></defs>']
 
