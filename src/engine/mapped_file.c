@@ -204,12 +204,16 @@ int weir__file_extend(int file, uint64_t from, uint64_t to)
     struct stat what;
     if (!is_allowed(to))
         return weir__errno_error(errno = EFBIG);
+    if (fstat(file, &what) != 0)
+        return weir__errno_error(errno);
+    /* Some of the blocks may exist; those of [0, from) do. */
+    uint64_t have = (uint64_t)what.st_blocks * 512;
+    have = have < from ? from : have > to ? to : have;
     /* Asked first, as a tmpfs takes all memory before it fails; f_blocks is 0 without a bound. */
-    if (fstatvfs(file, &system) == 0 && system.f_blocks && system.f_bavail < (to - from) / system.f_frsize)
+    if (fstatvfs(file, &system) == 0 && system.f_blocks && system.f_bavail < (to - have) / system.f_frsize)
         return weir__errno_error(errno = ENOSPC);
-    bool known = fstat(file, &what) == 0;
     int number = reserve(file, from, to);
-    if (number && known)
+    if (number)
         (void)!ftruncate(file, what.st_size);
     return number ? weir__errno_error(errno = number) : 0;
 }

@@ -65,7 +65,10 @@ void weir__mapped_close(struct weir__mapped *mapped);
 bool weir__file_is_trusted(int file, const char *path, unsigned segment_owner);
 /* Free bytes of the file system of a path's folder, for this user; UINT64_MAX: no bound. False: unknown. */
 bool weir__free_bytes(const char *path, uint64_t *bytes);
-/* Reserves the blocks [from, to) of an open file, which grows to that. On an error its size is what it was. */
+/*
+ * Reserves the blocks [from, to) of an open file that has no holes before `from`; it grows to `to`. On an error its size
+ * is what it was.
+ */
 int weir__file_extend(int file, uint64_t from, uint64_t to);
 /* The user id of the owner of a segment's file. */
 unsigned weir__segment_owner(const weir_segment *segment);

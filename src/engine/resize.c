@@ -67,25 +67,21 @@ static int resize(weir_segment *segment, int file, unsigned doublings, weir_resi
     }
     if (doublings > table->doublings_max)
         return WEIR_ERESIZED;
-    if (doublings > before) {
-        int error = fstat(file, &what) ? weir__errno_error(errno) : 0;
-        /* What a smaller size or a call that failed has left is used again: all of it is empty. */
-        uint64_t from = (uint64_t)what.st_size < size ? (uint64_t)what.st_size : table->bytes << before;
-        if (!error)
-            error = weir__file_extend(file, from, size);
-        if (error)
-            return error;
-    }
+    /* Within the file's length, too, where a smaller size has left a hole. All that is there is empty. */
+    int error = doublings > before ? weir__file_extend(file, table->bytes << before, size) : 0;
+    if (!error && doublings != before)
+        error = weir__resize_begin(table, doublings);
     uint64_t moved = 0;
-    int error = doublings == before ? 0 : weir__resize_begin(table, doublings);
     if (!error)
         error = finish(segment, &moved);
     result->moved += moved;
     result->size = size;
-    /* The file keeps its length: a process that was preempted in a lookup may still read there. */
-    if (!error && doublings < before)
-        (void)!fallocate(file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)size,
-                         (off_t)((table->bytes << before) - size));
+    /*
+     * Frees what is beyond, also what a process that died has left. The file keeps its length: a process that was
+     * preempted in a lookup may still read there.
+     */
+    if (!error && fstat(file, &what) == 0 && (uint64_t)what.st_size > size)
+        (void)!fallocate(file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)size, what.st_size - (off_t)size);
     return error;
 }
 

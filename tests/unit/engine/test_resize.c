@@ -75,7 +75,8 @@ TEST(counters_stay_when_it_grows_and_shrinks)
     CHECK_EQ(open_with(at("s"), SIZE, WEIR_OPEN_CREATE, &after), 0);
     CHECK(stat(at("s"), &what) == 0 && what.st_blocks * 512 <= 2 * SIZE + 4096);
     CHECK_EQ(take_each(after, KEYS), 0);
-    CHECK_EQ(resize(at("s"), 16 * SIZE), 0);
+    CHECK_EQ(resize(at("s"), 16 * SIZE), 0); /* beyond the length that it had: the hole is filled, too */
+    CHECK(stat(at("s"), &what) == 0 && what.st_blocks * 512 >= 16 * SIZE);
     CHECK_EQ(take_each(before, KEYS), 0);
     CHECK_EQ(weir_segment_validate(reader, weir_clock(reader), &(weir_report){0}), 0);
     weir_segment_close(before);
@@ -176,6 +177,12 @@ static void full_tmpfs(void)
     CHECK(stat(at("s"), &what) == 0 && what.st_size == SIZE && what.st_blocks * 512 == SIZE);
     CHECK(weir__load64(&segment->table.header->geometry) == 0);
     CHECK_EQ(resize(at("s"), 2 * SIZE), 0);
+    CHECK_EQ(take_each(segment, KEYS), KEYS);
+    /* A process that died had reserved all blocks: none are free, and none are needed. */
+    int file = open(at("s"), O_RDWR | O_CLOEXEC);
+    CHECK_EQ(posix_fallocate(file, 0, 4 * SIZE), 0);
+    close(file);
+    CHECK_EQ(resize(at("s"), 4 * SIZE), 0);
     CHECK_EQ(take_each(segment, KEYS), KEYS);
     weir_segment_close(segment);
 }
@@ -287,6 +294,24 @@ TEST(interrupted_resize_is_completed)
     CHECK_EQ(take_each(segment, KEYS), 0);
     weir_segment_close(segment);
     weir_segment_close(reader);
+    directory_remove();
+}
+
+/* The memory is freed by the call that completes it. */
+TEST(interrupted_shrink_frees_its_memory)
+{
+    weir_segment *segment;
+    struct stat what;
+    directory_make();
+    CHECK_EQ(open_with(at("s"), SIZE, WEIR_OPEN_CREATE, &segment), 0);
+    CHECK_EQ(resize(at("s"), 4 * SIZE), 0);
+    CHECK_EQ(take_each(segment, KEYS), KEYS);
+    CHECK_EQ(weir__resize_begin(&segment->table, 0), 0);
+    CHECK_EQ(resize(at("s"), SIZE), 0);
+    CHECK(result.size == SIZE && result.size_before == SIZE && result.moved > KEYS / 2);
+    CHECK(stat(at("s"), &what) == 0 && what.st_size == 4 * SIZE && what.st_blocks * 512 <= SIZE + 4096);
+    CHECK_EQ(take_each(segment, KEYS), KEYS);
+    weir_segment_close(segment);
     directory_remove();
 }
 
