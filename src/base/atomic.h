@@ -8,9 +8,11 @@
  * Ordering. weir__cell_cas has acquire and release semantics on both architectures. Everything a decision depends on is
  * in the cell that it swaps (or in words with their own compare-and-swap): a stale or torn read makes the swap fail. A
  * decision without a swap of the cell must read it by weir__cell_read. Three cases need more, and say so:
- *   - weir__fence: store of my entry before the load of yours (cuckoo.c, duplicates), which only a full fence orders;
- *   - weir__load64_ordered: load after a swap (ledger.c: is the bit set? permits.c: who owns the record?). On arm64 it
- * is an ldar, which is not reordered with the stlxp or stlxr of the swap; an acquire load may be an ldapr, which is;
+ *   - weir__fence: store of my entry before the load of yours (cuckoo.c, duplicates), or of the geometry before the
+ * loads of slots (table/resize.c), which only a full fence orders;
+ *   - weir__load64_ordered: load after a swap (ledger.c: is the bit set? permits.c: who owns the record? cuckoo.c: does
+ * the displaced entry have to leave?). On arm64 it is an ldar, which is not reordered with the stlxp or stlxr of the
+ * swap; an acquire load may be an ldapr, which is;
  *   - acquire loads of words that guard other words (displacement generation, head of a slab record, current window of
  * a slot pair).
  */

@@ -66,8 +66,8 @@ bool weir__file_is_trusted(int file, const char *path, unsigned segment_owner);
 /* Free bytes of the file system of a path's folder, for this user; UINT64_MAX: no bound. False: unknown. */
 bool weir__free_bytes(const char *path, uint64_t *bytes);
 /*
- * Reserves the blocks [from, to) of an open file that has no holes before `from`; it grows to `to`. On an error its size
- * is what it was.
+ * Reserves the blocks [from, to) of an open file that has no holes before `from`; it grows to `to`. On an error its
+ * size is what it was.
  */
 int weir__file_extend(int file, uint64_t from, uint64_t to);
 /* The user id of the owner of a segment's file. */

@@ -53,6 +53,18 @@ static weir__cell *free_slot(const struct weir__op *op, uint64_t at, weir__cell 
 /* ---- Displacement ---- */
 
 /*
+ * Counts a displacement for weir__resize_finish, which must repeat a pass that the entry may have escaped. The caller
+ * has read the copy: if a pass saw the copy's slot before that, this load, too, sees the geometry of the pass.
+ */
+static void count_if_leaving(const struct weir__op *op, uint64_t tag, uint64_t at)
+{
+    uint64_t geometry = weir__load64_ordered(&op->table->header->geometry);
+    if (weir__doublings(geometry) != weir__doublings_before(geometry) &&
+        weir__has_to_leave(op->table, tag, at, geometry))
+        weir__add64(&op->table->header->leaving_displaced, 1);
+}
+
+/*
  * Completes the displacement of the entry `frozen`, seen in slot `from` of bucket `at`: into its reservation if that
  * still exists, otherwise back to NORMAL. Afterwards the slot holds something else, which the caller must look up.
  *
@@ -76,6 +88,7 @@ static void finish_displacement(const struct weir__op *op, uint64_t at, weir__ce
         if (weir__cell_equal(there, landed)) {
             /* Copy, increment, remove: a lookup in between sees the generation change. */
             weir__add64(generation(op, tag), 1);
+            count_if_leaving(op, tag, at);
             if (weir__cell_cas(from, &frozen, weir__cell_empty(frozen))) {
                 weir__count(&op->stats->displaced, 1);
                 weir__cell_cas(to, &landed, weir__cell_with_state(landed, WEIR__NORMAL, version + 1));

@@ -88,6 +88,12 @@ static inline uint64_t weir__region(const struct weir__table *table, uint64_t ta
     return tag >> 1 & ((UINT64_C(1) << mapped) - 1);
 }
 
+/* True if an entry in bucket `at` has to leave its region, mapped or not, for this geometry. */
+static inline bool weir__has_to_leave(const struct weir__table *table, uint64_t tag, uint64_t at, uint64_t geometry)
+{
+    return (tag >> 1 & ((UINT64_C(1) << weir__doublings(geometry)) - 1)) != at / table->stride;
+}
+
 /* The bucket's index in its region: for all geometries the same for a key. */
 static inline uint64_t weir__bucket_in_region(const struct weir__table *table, uint64_t at)
 {

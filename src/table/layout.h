@@ -86,6 +86,7 @@ struct weir__header {
     int64_t clock_offset_ns;                       /* segment time minus CLOCK_BOOTTIME */
     uint64_t blocked_until_us;                     /* no block ends later: afterwards takes need not look up blocks */
     uint64_t geometry;                             /* how many regions of buckets there are (resize.h); 0: one */
+    uint64_t leaving_displaced;                    /* displacements of entries that had to leave their region */
     uint64_t slab_cursor __attribute__((aligned(64)));
     uint64_t slab_searched; /* hint: how far a search found no lapsed chunk, see slab.c */
 };

@@ -1,7 +1,7 @@
 /* Resizing: see resize.h. cuckoo.c moves single entries. */
 #include "table/resize.h"
 
-#define PASSES 64 /* over all buckets; two suffice unless entries are displaced all the time */
+#define PASSES 64 /* over all buckets; two suffice unless entries escape to another bucket */
 
 /* The geometry after `seen`. */
 static uint64_t geometry_after(uint64_t seen, unsigned before, unsigned now)
@@ -21,25 +21,22 @@ int weir__resize_begin(const struct weir__table *table, unsigned doublings)
     return weir__cas64(word, &seen, next) ? 0 : WEIR_EBUSY;
 }
 
-/* All displacements so far: an entry that is displaced while a pass runs may escape it. */
-static uint64_t displacements(const struct weir__table *table)
-{
-    uint64_t sum = 0;
-    for (int i = 0; i < WEIR__MOVES; i++)
-        sum += weir__load64(&table->moves[i]);
-    return sum;
-}
-
 /* Moves what does not belong into the bucket. Returns how many slots that were. */
-static uint64_t sweep_bucket(const struct weir__op *op, uint64_t at, uint64_t region, uint64_t geometry)
+static uint64_t sweep_bucket(const struct weir__op *op, uint64_t at, uint64_t geometry)
 {
     uint64_t found = 0;
     for (int i = 0; i < WEIR__BUCKET_SLOTS; i++) {
         weir__cell *slot = &op->table->bucket[at].slot[i];
         uint64_t tag = weir__cell_tag(weir__load64(&slot->lo));
-        if (!tag || weir__region(op->table, tag, weir__doublings(geometry)) == region)
+        if (!tag || !weir__has_to_leave(op->table, tag, at, geometry))
             continue;
         weir__cell seen = weir__cell_read(slot);
+        /*
+         * A reservation is no entry, and must stay: if it went while its displacement goes on, another one in its place
+         * would be taken for it. Its displacement is counted when it ends.
+         */
+        if (weir__cell_state(seen.lo) == WEIR__RESERVED && !weir__is_leaving(seen.lo))
+            continue;
         if (weir__cell_tag(seen.lo) == tag)
             weir__entry_move(op, at, slot, seen, geometry);
         found++;
@@ -50,21 +47,27 @@ static uint64_t sweep_bucket(const struct weir__op *op, uint64_t at, uint64_t re
 int weir__resize_finish(const struct weir__op *op, uint64_t *moved)
 {
     const struct weir__table *table = op->table;
-    uint64_t *word = &table->header->geometry, geometry = weir__load64(word);
+    uint64_t *word = &table->header->geometry, *escaped = &table->header->leaving_displaced;
+    uint64_t geometry = weir__load64(word);
     unsigned now = weir__doublings(geometry), before = weir__doublings_before(geometry);
     *moved = 0;
     if (now > table->doublings_max || before > table->doublings_max)
         return WEIR_ERESIZED;
     for (int pass = 0; pass < PASSES && now != before; pass++) {
-        uint64_t found = 0, displaced = displacements(table);
+        /*
+         * The geometry was swapped before the slots are read. Pairs with the fence after an insertion, and with
+         * weir__add64 in finish_displacement: either the pass sees an entry, or its process sees the geometry.
+         */
+        weir__fence();
+        uint64_t found = 0, displaced = weir__load64(escaped);
         for (uint64_t region = 0; region < UINT64_C(1) << before; region++)
             for (uint64_t i = 0; i < table->buckets; i++)
-                found += sweep_bucket(op, region * table->stride + i, region, geometry);
+                found += sweep_bucket(op, region * table->stride + i, geometry);
         *moved += pass ? 0 : found;
         weir__fence();
         if (weir__load64(word) != geometry)
             return 0; /* another process has ended it */
-        if (found || displacements(table) != displaced)
+        if (found || weir__load64(escaped) != displaced)
             continue;
         /* Nothing is left, and nothing can arrive: lookups need only the new geometry. */
         weir__cas64(word, &geometry, geometry_after(geometry, now, now));

@@ -307,6 +307,11 @@ static inline uint64_t weir__load64(const uint64_t *word)
     return *word;
 }
 
+static inline uint64_t weir__load64_ordered(const uint64_t *word)
+{
+    return weir__load64(word);
+}
+
 static inline uint32_t weir__load32(const uint32_t *word)
 {
     explore_point();

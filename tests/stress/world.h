@@ -61,6 +61,8 @@ static void name_of(char *name, size_t size, const void *at)
         snprintf(name, size, "blocked_until");
     else if (at == &world.header.geometry)
         snprintf(name, size, "geometry");
+    else if (at == &world.header.leaving_displaced)
+        snprintf(name, size, "leaving_displaced");
     else
         snprintf(name, size, "%s", at == &world.header.slab_cursor ? "cursor" : "?");
 }
