@@ -72,11 +72,12 @@ static int open_ledger(weir *engine, struct weir__ruleset *ruleset, bool first)
     for (size_t i = 0; i < ruleset->rules->count && !needed; i++)
         needed = ruleset->consistency[i] == WEIR__EVENTUAL;
     int error = 0;
-    struct weir__file_spec where = {
-        .path = engine->ledger && *engine->ledger ? engine->ledger : NULL,
-        .bytes = engine->ledger_bytes ? engine->ledger_bytes : weir__delta_ledger_bytes(engine->segment->mapped.bytes),
-        .mode = engine->ledger_mode,
-        .owner = engine->segment->mapped.owner};
+    struct weir__file_spec where = {.path = engine->ledger && *engine->ledger ? engine->ledger : NULL,
+                                    .bytes = engine->ledger_bytes
+                                                 ? engine->ledger_bytes
+                                                 : weir__delta_ledger_bytes(weir__table_bytes(&engine->segment->table)),
+                                    .mode = engine->ledger_mode,
+                                    .owner = engine->segment->mapped.owner};
     if (engine->ledger && !engine->deltas.ledger.entries && (needed || first))
         error = weir__delta_ledger_open(&where, &engine->deltas);
     if (error == WEIR_ENOTSEG) /* its text is about segments, and would have the user remove that one */

@@ -81,6 +81,12 @@ static inline unsigned weir__doublings_before(uint64_t geometry)
     return weir__geometry_is_valid(geometry) ? geometry >> 4 & 15 : 0;
 }
 
+/* The size of a segment; its file may be longer. */
+static inline uint64_t weir__table_bytes(const struct weir__table *table)
+{
+    return table->bytes << weir__doublings(weir__load64(&table->header->geometry));
+}
+
 /* The region of a tag after so many doublings. The last bit of a tag does not count: pairs of slots stay together. */
 static inline uint64_t weir__region(const struct weir__table *table, uint64_t tag, unsigned doublings)
 {

@@ -149,6 +149,34 @@ TEST(nothing_is_recorded_without_a_ledger_or_an_eventual_rule)
     rmdir(folder);
 }
 
+/* The file of a segment that has shrunk is longer than the segment. */
+TEST(default_size_follows_that_of_the_segment)
+{
+    char folder[] = "/tmp/weir-deltas-XXXXXX", path[64], segment[64];
+    weir_options how = {.segment = {.path = segment, .size = 8 << 20, .flags = WEIR_OPEN_CREATE},
+                        .rules_text = rules,
+                        .store = "redis://127.0.0.1:1",
+                        .flags = WEIR_NO_CONNECT,
+                        .ledger = path};
+    weir_resize result;
+    weir *engine = NULL;
+    CHECK(mkdtemp(folder) != NULL);
+    snprintf(path, sizeof path, "%s/ledger", folder);
+    snprintf(segment, sizeof segment, "%s/segment", folder);
+    CHECK_EQ(weir_open(&how, &engine), 0);
+    for (uint64_t size = 16 << 20; size >= 8 << 20; size /= 2) {
+        CHECK_EQ(weir_segment_resize(segment, size, &result), 0);
+        weir_close(engine);
+        unlink(path);
+        CHECK_EQ(weir_open(&how, &engine), 0);
+        CHECK_EQ(engine->deltas.mapped.bytes, size / 4);
+    }
+    weir_close(engine);
+    unlink(path);
+    unlink(segment);
+    rmdir(folder);
+}
+
 TEST(refunds_settlements_and_resets_are_recorded)
 {
     weir *engine = open_with(rules, "", 1 << 20);
