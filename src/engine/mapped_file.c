@@ -67,7 +67,8 @@ static int map(int file, uint64_t bytes, unsigned room, bool read_only, struct w
         kind = file < 0 ? MAP_SHARED | MAP_ANONYMOUS : MAP_SHARED;
     uint64_t addresses = file >= 0 && room > 1 && bytes <= UINT64_MAX / room ? bytes * room : bytes;
     void *memory = mmap(NULL, addresses, access, kind, file, 0);
-    if (memory == MAP_FAILED && errno == ENOMEM && addresses > bytes)
+    /* EAGAIN: after mlockall they would have to be locked, which RLIMIT_MEMLOCK does not permit. */
+    if (memory == MAP_FAILED && (errno == ENOMEM || errno == EAGAIN) && addresses > bytes)
         memory = mmap(NULL, addresses = bytes, access, kind, file, 0);
     if (memory == MAP_FAILED)
         return weir__errno_error(errno);

@@ -11,6 +11,8 @@
 #include <fcntl.h>
 #include <sched.h>
 #include <sys/file.h>
+#include <sys/inotify.h>
+#include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
 
@@ -242,7 +244,29 @@ static void few_addresses(void)
         CHECK(error == 0 || error == WEIR_ERESIZED);
         refused += error != 0;
     }
-    CHECK(refused > KEYS / 3); /* those that have moved; the others are where they were */
+    CHECK(refused > KEYS / 3);                       /* those that have moved; the others are where they were */
+    for (uint64_t key = KEYS; key < 2 * KEYS; key++) /* new ones; and what needs to know that there is no entry */
+        CHECK_EQ(weir_take(segment, &limit, &key, sizeof key, 1, weir_clock(segment), &d), WEIR_ERESIZED);
+    for (uint64_t key = 0; key < 10; key++) {
+        CHECK_EQ(weir_reset(segment, &limit, &key, sizeof key, weir_clock(segment)), WEIR_ERESIZED);
+        CHECK_EQ(weir_block(segment, &limit, &key, sizeof key, 0, weir_clock(segment)), WEIR_ERESIZED);
+    }
+    weir_segment_close(segment);
+}
+
+/* All that is mapped from now on is locked in memory, but for less than the addresses of a segment. */
+static void little_locked_memory(void)
+{
+    weir_segment *segment;
+    struct rlimit little = {8 * SIZE, 8 * SIZE};
+    CHECK_EQ(open_with(at("locked"), SIZE, WEIR_OPEN_CREATE, &segment), 0);
+    weir_segment_close(segment);
+    if (geteuid() == 0) /* which may lock any amount */
+        CHECK(chmod(directory, 0755) == 0 && chown(at("locked"), 65534, 65534) == 0 && seteuid(65534) == 0);
+    if (setrlimit(RLIMIT_MEMLOCK, &little) || mlockall(MCL_FUTURE))
+        return; /* not permitted here */
+    CHECK_EQ(open_with(at("locked"), SIZE, 0, &segment), 0);
+    CHECK_EQ(take_each(segment, KEYS), KEYS);
     weir_segment_close(segment);
 }
 
@@ -253,6 +277,7 @@ TEST(process_without_addresses_for_it)
 #ifndef SANITIZED /* which need more addresses */
     directory_make();
     in_child(few_addresses);
+    in_child(little_locked_memory);
     directory_remove();
 #endif
 }
