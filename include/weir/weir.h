@@ -268,8 +268,9 @@ typedef struct weir_resize {
 /*
  * Changes the size of a segment, in use or not: all processes that have it open decide meanwhile, keep their counters
  * and use the new size at once. Programs built with a version before this call must be ended first. The slab keeps its
- * size. A process that dies in here leaves the segment in order, at either size; the next call ends what it began.
- * result->size == result->size_before: it had that size already.
+ * size. A process that dies in here leaves the segment in order, at either size; the next call ends what it began, and
+ * so it does after WEIR_EBUSY. result->size == result->size_before: it had that size already. A file that is truncated
+ * meanwhile is WEIR_ELOST: while the call runs, the segment is guarded as by weir_segment_guard.
  */
 WEIR_MUST_CHECK int weir_segment_resize(const char *path, uint64_t size, weir_resize *result);
 /*

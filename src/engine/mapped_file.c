@@ -230,7 +230,12 @@ static int make(const struct weir__file_spec *spec, bool replace, struct weir__m
     int file = open_unnamed(spec->path, spec->mode ? spec->mode : 0600, temporary, sizeof temporary);
     if (file < 0)
         return weir__errno_error(errno);
-    int error = reserve_mapped(file, spec->bytes), number = error ? 0 : reserve(file, 0, spec->bytes);
+    const struct weir__mapped *like = spec->like;
+    int error =
+        like && (fchown(file, (uid_t)-1, like->group) || fchmod(file, like->mode)) ? weir__errno_error(errno) : 0;
+    if (!error)
+        error = reserve_mapped(file, spec->bytes);
+    int number = error ? 0 : reserve(file, 0, spec->bytes);
     if (number)
         error = weir__errno_error(errno = number); /* it does not set it */
     if (!error)
@@ -343,22 +348,22 @@ const char *weir__mapped_why(const char *path, int error, char *text, size_t siz
 /* ---- Attaching ---- */
 
 /* Maps an open file, and checks it. */
-static int attach_open(const struct weir__file_spec *spec, bool sidecar, int file, struct weir__mapped *mapped)
+static int attach_open(const struct weir__file_spec *spec, bool sidecar, int file, const struct stat *what,
+                       struct weir__mapped *mapped)
 {
-    struct stat what;
-    if (fstat(file, &what) != 0)
-        return weir__errno_error(errno);
-    if (spec->trusted && is_strangers(spec->path, &what, spec->owner))
+    if (spec->trusted && is_strangers(spec->path, what, spec->owner))
         return WEIR_EOWNER;
-    if (!S_ISREG(what.st_mode) || what.st_size == 0)
-        return S_ISREG(what.st_mode) && sidecar && spec->check ? WEIR_ETRUNCATED : WEIR_ENOTSEG;
-    int error = map(file, (uint64_t)what.st_size, spec->room, spec->read_only, mapped);
+    if (!S_ISREG(what->st_mode) || what->st_size == 0)
+        return S_ISREG(what->st_mode) && sidecar && spec->check ? WEIR_ETRUNCATED : WEIR_ENOTSEG;
+    int error = map(file, (uint64_t)what->st_size, spec->room, spec->read_only, mapped);
     if (error)
         return error;
-    mapped->owner = what.st_uid;
-    mapped->device = what.st_dev;
-    mapped->inode = what.st_ino;
-    mapped->holes = (uint64_t)what.st_blocks * 512 < (uint64_t)what.st_size;
+    mapped->owner = what->st_uid;
+    mapped->group = what->st_gid;
+    mapped->mode = what->st_mode & 0777;
+    mapped->device = what->st_dev;
+    mapped->inode = what->st_ino;
+    mapped->holes = (uint64_t)what->st_blocks * 512 < (uint64_t)what->st_size;
     error = fill_holes(mapped, 1); /* its first page, which identifies it */
     if (!error && spec->check)
         error = spec->check(mapped->memory, mapped->bytes, spec->plan);
@@ -375,7 +380,17 @@ static int attach(const struct weir__file_spec *spec, bool sidecar, struct weir_
     int file = open(spec->path, (spec->read_only ? O_RDONLY : O_RDWR) | O_CLOEXEC | O_NONBLOCK | links);
     if (file < 0) /* ENXIO: a socket */
         return errno == EISDIR || errno == ELOOP || errno == ENXIO ? WEIR_ENOTSEG : weir__errno_error(errno);
-    int error = attach_open(spec, sidecar, file, mapped);
+    struct stat what = {0};
+    off_t length = -1; /* at the last attempt */
+    int error = WEIR_ETRUNCATED;
+    /* Again if it has grown: a resize that extended it after fstat has changed what `check` reads. */
+    for (int round = 0; round < 3 && error == WEIR_ETRUNCATED; round++) {
+        if (fstat(file, &what) != 0)
+            error = weir__errno_error(errno);
+        else if (what.st_size > length)
+            error = attach_open(spec, sidecar, file, &what, mapped);
+        length = what.st_size;
+    }
     close(file);
     return error;
 }

@@ -21,6 +21,8 @@ struct weir__mapped {
     bool read_only;
     bool holes;      /* an existing file that may have some */
     unsigned owner;  /* user id of the file's owner */
+    unsigned group;  /* group id, of an existing file */
+    unsigned mode;   /* permissions, of an existing file */
     uint64_t device; /* with `inode`, of an existing file: to detect that its path refers to another one by now */
     uint64_t inode;
     uint32_t lost;        /* its file was truncated, and private memory is in its place (sigbus_guard.c) */
@@ -38,6 +40,8 @@ struct weir__file_spec {
     bool exclusive; /* WEIR_EEXIST for an existing file */
     bool rebuild;   /* a truncated or damaged file, or one of another version, is replaced */
     int make_error; /* why no new file can be made; 0: it can */
+    /* A file whose group and mode a new one gets before it has its name, whatever the umask; NULL: `mode` counts. */
+    const struct weir__mapped *like;
 
     unsigned owner;       /* the segment's owner, whose sidecar files are accepted as root's are */
     const char *disabled; /* as in struct weir__mapped */

@@ -94,18 +94,22 @@ int weir_segment_resize(const char *path, uint64_t size, weir_resize *result)
     *result = (weir_resize){0};
     int error = weir_segment_open(&(weir_segment_options){.path = path, .flags = WEIR_OPEN_TRUSTED}, &segment),
         file = -1;
-    if (!error)
+    if (!error) {
+        (void)!weir_segment_guard(segment); /* best effort: with 16 others a truncated file ends the process */
         file = open_locked(path, segment, &error);
+    }
     if (!error)
         error = finish(segment, &result->moved); /* what a process that died has begun */
     if (!error) {
         result->first = segment->table.bytes;
-        result->size_before = result->first << weir__doublings(weir__load64(&segment->table.header->geometry));
+        result->size_before = weir__table_bytes(&segment->table);
         error = choose(result->first, size, &doublings);
         result->size = result->first << doublings;
     }
     if (!error)
         error = resize(segment, file, doublings, result);
+    if (weir_segment_lost(segment))
+        error = WEIR_ELOST;
     if (file >= 0)
         close(file);
     weir_segment_close(segment);
@@ -144,7 +148,6 @@ static int check_converted(void *memory, uint64_t bytes, const void *plan)
 int weir_segment_convert(const char *path, unsigned *layout)
 {
     struct weir__mapped old = {0}, fresh = {0};
-    struct stat what;
     if (!path || !layout)
         return WEIR_EINVAL;
     *layout = 0;
@@ -157,20 +160,18 @@ int weir_segment_convert(const char *path, unsigned *layout)
         *layout = WEIR__LAYOUT;
     if (*layout != WEIR__LAYOUT && !weir__layout_is_older(*layout))
         error = WEIR_EVERSION;
-    else if (*layout != WEIR__LAYOUT && (stat(path, &what) != 0 || old.owner != geteuid()))
+    else if (*layout != WEIR__LAYOUT && old.owner != geteuid())
         error = WEIR_EPERM; /* the new file would be this user's */
     if (!error && *layout != WEIR__LAYOUT) {
         struct weir__file_spec spec = {.path = path,
                                        .bytes = old.bytes,
-                                       .mode = what.st_mode & 0777,
+                                       .like = &old,
                                        .trusted = true,
                                        .rebuild = true,
                                        .format = convert,
                                        .plan = &old,
                                        .check = check_converted};
         error = weir__mapped_open_segment(&spec, &fresh);
-        if (!error && (chown(path, (uid_t)-1, what.st_gid) != 0 || chmod(path, what.st_mode & 0777) != 0))
-            error = weir__errno_error(errno);
     }
     weir__mapped_close(&fresh);
     weir__mapped_close(&old);

@@ -282,6 +282,67 @@ TEST(process_without_addresses_for_it)
 #endif
 }
 
+/* ---- Files that change meanwhile ---- */
+
+static int grown; /* how often */
+
+/* A resize extends the file, and changes what is read here, after its length was read. */
+static int check_while_it_grows(void *memory, uint64_t bytes, const void *plan)
+{
+    (void)memory;
+    if (grown < *(const int *)plan)
+        CHECK_EQ(truncate(at("s"), SIZE << ++grown), 0);
+    return bytes < (uint64_t)SIZE << grown ? WEIR_ETRUNCATED : 0;
+}
+
+TEST(attaching_while_it_grows)
+{
+    struct weir__mapped mapped = {0};
+    weir_segment *segment;
+    directory_make();
+    for (int times = 0; times < 4; times++) {
+        struct weir__file_spec spec = {.path = at("s"), .check = check_while_it_grows, .plan = &times};
+        CHECK_EQ(open_with(at("s"), SIZE, WEIR_OPEN_CREATE, &segment), 0);
+        weir_segment_close(segment);
+        grown = 0;
+        int error = weir__mapped_open_segment(&spec, &mapped);
+        CHECK_EQ(error, times < 3 ? 0 : WEIR_ETRUNCATED); /* not for ever */
+        CHECK_EQ(mapped.bytes, error ? 0 : SIZE << times);
+        weir__mapped_close(&mapped);
+        unlink(at("s"));
+    }
+    directory_remove();
+}
+
+/* Resizes until the file is truncated. */
+static void resize_until_lost(void)
+{
+    int error = 0;
+    for (int i = 0; !error; i++)
+        error = resize(at("s"), i % 2 ? 4 << 20 : 8 << 20);
+    CHECK(error == WEIR_ELOST || error == WEIR_ETRUNCATED || error == WEIR_ENOSPC); /* the last while it is opened */
+}
+
+TEST(file_that_is_truncated_meanwhile)
+{
+    weir_segment *segment;
+    directory_make();
+    for (int round = 0; round < 8; round++) {
+        CHECK_EQ(open_with(at("s"), 4 << 20, WEIR_OPEN_CREATE, &segment), 0);
+        weir_segment_close(segment);
+        fflush(stdout);
+        pid_t other = fork();
+        if (other == 0) {
+            usleep((useconds_t)(20000 + round * 1000));
+            _exit(truncate(at("s"), 65536) != 0); /* with the header */
+        }
+        in_child(resize_until_lost);
+        CHECK(waitpid(other, NULL, 0) == other);
+        unlink(at("s"));
+    }
+    directory_remove();
+}
+
 /* The resizing process died: entries are in the old places, in the new ones, or on their way. */
 TEST(interrupted_resize_is_completed)
 {
@@ -442,6 +503,30 @@ TEST(older_layout_is_converted)
     CHECK_EQ(layout, WEIR__LAYOUT);
     CHECK_EQ(resize(at("s"), 2 * OLD_BYTES), 0);
     CHECK_EQ(weir_segment_convert(at("s"), &layout), 0); /* one that was resized has the present layout */
+    directory_remove();
+}
+
+/* The new file has group and mode before it has its name: another file may have that name a moment later. */
+TEST(conversion_keeps_group_and_mode)
+{
+    char events[4096] __attribute__((aligned(__alignof__(struct inotify_event))));
+    struct stat what;
+    unsigned layout;
+    directory_make();
+    write_old(at("s"), 0660); /* more than the umask lets through */
+    gid_t group = geteuid() == 0 ? 65534 : getegid();
+    CHECK_EQ(chown(at("s"), (uid_t)-1, group), 0);
+    int watch = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
+    CHECK(watch >= 0 && inotify_add_watch(watch, directory, IN_ATTRIB) >= 0);
+    CHECK_EQ(weir_segment_convert(at("s"), &layout), 1);
+    CHECK(stat(at("s"), &what) == 0 && (what.st_mode & 07777) == 0660 && what.st_gid == group);
+    ssize_t size = read(watch, events, sizeof events);
+    for (ssize_t i = 0; i < size;) {
+        const struct inotify_event *event = (const void *)(events + i);
+        CHECK(!event->len || strcmp(event->name, "s") != 0);
+        i += (ssize_t)(sizeof *event + event->len);
+    }
+    close(watch);
     directory_remove();
 }
 
