@@ -76,6 +76,21 @@ assert d["live"] == 100 and d["allowed"] == 100 and d["sound"] is True, d
 assert d["more"] is False and len(d["entries"]) == 100 and all(e["used"] == 2 and e["live"] for e in d["entries"])
 '
 
+# The path is JSON text. What an existing file needs is not what a resize needs: the error is that of opening it.
+"$work/fill" "$work/a\"b"
+"$weir" segment resize --json 2MiB "$work/a\"b" | python3 -c '
+import json, sys
+d = json.load(sys.stdin)
+assert d["path"] == sys.argv[1] and d["size_before"] == 1 << 20 and d["size"] == 2 << 20 and d["live"] == 100, d
+' "$work/a\"b"
+mkdir "$work/small"
+if unshare -m mount -t tmpfs none "$work/small" 2>/dev/null; then
+    fails 1 unshare -m sh -ec 'mount -t tmpfs -o size=768k none "$1/small"
+        cp --sparse=always "$1/segment" "$1/small" && "$2" segment resize 2MiB "$1/small/segment"' - "$work" "$weir"
+    reported WEIR_ENOSPC
+    if grep 'keeps its' "$work/err"; then exit 1; fi
+fi
+
 # Truncated while it is printed, which takes until the pipe is read: an error is reported, without a crash.
 "$work/fill" large "$work/large"
 mkfifo "$work/pipe"

@@ -1,5 +1,6 @@
 /* weir segment: changes the size of a segment while it is in use; converts one of an older layout. */
 #include "base/duration.h"
+#include "base/json_writer.h"
 #include "cli/cli.h"
 #include "cli/diagnose.h"
 
@@ -37,13 +38,25 @@ static int report_error(const char *path, int error, const char *wanted, const w
     else if (error == WEIR_EFULL)
         fprintf(stderr, "%s is too small for the %" PRIu64 " keys in it; %s would fit (it has %s)", wanted, r->live,
                 size_text(r->size, one), size_text(r->size_before, two));
-    else if (error == WEIR_ENOSPC)
+    else if (error == WEIR_EBUSY)
+        fprintf(stderr,
+                "not all keys could be moved, as too many change; all are counted as before. Repeat the command");
+    else if (error == WEIR_ENOSPC && r->size_before) /* else it could not be opened */
         fprintf(stderr, "no space for %s more on its file system; it keeps its %s",
                 size_text(r->size - r->size_before, three), size_text(r->size_before, one));
     else
         fprintf(stderr, "%s", weir_strerror(error));
     fprintf(stderr, " (%s)\n", weir_error_name(error));
     return 1;
+}
+
+static void print_json(const char *path, const weir_resize *r)
+{
+    struct weir__buffer out = {0};
+    weir__json_add(&out, "{\"path\":%s,\"size_before\":%d,\"size\":%d,\"live\":%d,\"moved\":%d}", path,
+                   (int64_t)r->size_before, (int64_t)r->size, (int64_t)r->live, (int64_t)r->moved);
+    printf("%.*s\n", (int)out.len, out.failed ? "" : out.data);
+    weir__buffer_free(&out);
 }
 
 int weir__cmd_segment_resize(struct weir__given *given)
@@ -65,9 +78,7 @@ int weir__cmd_segment_resize(struct weir__given *given)
     size_text(result.size_before, before);
     size_text(result.size, now);
     if (given->json)
-        printf("{\"path\":\"%s\",\"size_before\":%" PRIu64 ",\"size\":%" PRIu64 ",\"live\":%" PRIu64
-               ",\"moved\":%" PRIu64 "}\n",
-               path, result.size_before, result.size, result.live, result.moved);
+        print_json(path, &result);
     else if (result.size == result.size_before)
         printf("%s has %s already%s\n", path, now,
                result.moved ? "; a resize that was interrupted is complete now" : "");
