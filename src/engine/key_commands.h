@@ -112,9 +112,9 @@ int weir__key_block_by(weir *engine, const char *rule, weir_text key, int64_t fo
                        const struct weir__key_author *author, uint64_t *ticket);
 int weir__key_reset_by(weir *engine, const char *rule, weir_text key, const struct weir__key_author *author,
                        uint64_t *ticket);
-/* Waits for the agent, at most so long. *error: why the command holds on this host alone or not yet on all; 0: none. */
 /* The error of the agent's last round with the store; 0: none, or no store is shared. */
 int weir__key_store_error(weir *engine);
+/* Waits for the agent, at most so long. *error: why the command holds on this host alone or not yet on all; 0: none. */
 enum weir_reach weir__key_reach(weir *engine, uint64_t ticket, int64_t wait_ms, int *error);
 
 /*

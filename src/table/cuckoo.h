@@ -172,8 +172,9 @@ static inline weir__cell *weir__lookup(const struct weir__table *table, const st
 
 /*
  * Lookup with helping: completes displacements that it meets and removes duplicate claims. *slot is NULL if the key has
- * no entry; otherwise *seen is NORMAL, or TENTATIVE and may be made NORMAL by a compare-and-swap. Returns 0 or
- * WEIR_EBUSY. On a read-only table it changes nothing.
+ * no entry; otherwise *seen is NORMAL, or TENTATIVE and may be made NORMAL by a compare-and-swap. On a read-only table
+ * it changes nothing. Returns 0; WEIR_EBUSY; WEIR_ERESIZED: this process has not mapped all regions; or WEIR_EDAMAGED:
+ * the geometry is not valid.
  */
 int weir__lookup_helping(const struct weir__op *op, const struct weir__key_location *w, weir__cell **slot,
                          weir__cell *seen);
@@ -181,7 +182,7 @@ int weir__lookup_helping(const struct weir__op *op, const struct weir__key_locat
 /*
  * Lookup with helping that inserts `tentative` if the key has no entry: into a free slot, a slot freed by displacement,
  * or by evicting the entry that expires first. Entries of denied keys are evicted last, unless they fill more than half
- * of the two buckets. Returns 0 or WEIR_EBUSY.
+ * of the two buckets. Returns what weir__lookup_helping does.
  */
 int weir__slot_claim(const struct weir__op *op, const struct weir__key_location *w, weir__cell tentative,
                      weir__cell **slot, weir__cell *seen);

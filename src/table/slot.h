@@ -7,7 +7,7 @@
  *
  * tag      34 bits of the key's hash; 0: the slot is empty
  * state    enum weir__cell_state: NORMAL, or a step of an insertion or displacement
- * version  how often the entry was displaced, modulo 8
+ * version  how often the entry was displaced, modulo 8; a move to another region gives it the next of 1 to 7
  * wall     the anchor is a time of the wall clock; else of the segment's monotonic clock
  * expiry   duration from the anchor until the counter has recovered completely and the slot is free; an 8-bit float
  * used     units counted since the anchor; of a key whose state is in the slab, the reference to its record
@@ -18,8 +18,9 @@
  * ABA: a NORMAL entry that returns to an earlier state (a take, then its refund) does no harm, as a decision depends on
  * nothing but the slot. Insertion and displacement do depend on other slots. There the bits that have no other meaning
  * (an empty slot without its tag, `used` of TENTATIVE and RESERVED) are an ABA tag: a number derived from the previous
- * content, so that no two such states of a slot are equal. A displaced entry has its version instead: an entry that is
- * displaced exactly 8 times while a helper is preempted can still suffer ABA.
+ * content, so that no two such states of a slot are equal. An entry that is displaced, or moved to another region, has
+ * its version instead: one that is displaced exactly 8 times, or moved exactly 7 times, while a helper is preempted can
+ * still suffer ABA.
  */
 #ifndef WEIR_TABLE_SLOT_H
 #define WEIR_TABLE_SLOT_H

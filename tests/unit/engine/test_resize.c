@@ -220,7 +220,7 @@ TEST(no_space_changes_nothing)
  */
 static void few_addresses(void)
 {
-    weir_segment *segment;
+    weir_segment *segment, *other;
     weir_limit limit;
     weir_decision d;
     struct rlimit all, few = {64 << 20, RLIM_INFINITY};
@@ -251,6 +251,11 @@ static void few_addresses(void)
         CHECK_EQ(weir_reset(segment, &limit, &key, sizeof key, weir_clock(segment)), WEIR_ERESIZED);
         CHECK_EQ(weir_block(segment, &limit, &key, sizeof key, 0, weir_clock(segment)), WEIR_ERESIZED);
     }
+    CHECK_EQ(open_with(at("s"), 0, 0, &other), 0);
+    CHECK_EQ(weir_block(other, &limit, "k", 1, 3600 * WEIR_SECOND, weir_clock(other)), 0);
+    for (uint64_t key = 0; key < KEYS; key++) /* each may be blocked */
+        CHECK_EQ(weir_take(segment, &limit, &key, sizeof key, 1, weir_clock(segment), &d), WEIR_ERESIZED);
+    weir_segment_close(other);
     weir_segment_close(segment);
 }
 
