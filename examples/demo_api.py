@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A small API to put a gateway in front of: answers every request with what it was, as JSON. demo_api.py [PORT]"""
+"""A small API to put a gateway in front of: answers every request with what it was, as JSON. demo_api.py [[ADDRESS:]PORT]"""
 import http.server
 import json
 import sys
@@ -28,9 +28,9 @@ class Api(http.server.BaseHTTPRequestHandler):
 
 
 def main():
-    port = int(sys.argv[1]) if len(sys.argv) > 1 else 9000
+    address, _, port = (sys.argv[1] if len(sys.argv) > 1 else "9000").rpartition(":")
     try:
-        server = http.server.ThreadingHTTPServer(("127.0.0.1", port), Api)
+        server = http.server.ThreadingHTTPServer((address or "127.0.0.1", int(port)), Api)
     except OSError as problem:
         sys.exit(f"demo_api.py: port {port}: {problem.strerror}")
     server.serve_forever()
