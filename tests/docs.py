@@ -7,6 +7,7 @@
 - Links to files and headings lead somewhere, and documents that sources name exist. Generated tables are up to date
   (tools/reference.py), and so is the page of results (bench/report.py).
 - Metrics in alerts, the board and the documents exist, and so do the messages that the troubleshooting explains.
+- packaging/container names files that exist; its services are confined.
 - Every ```yaml block is accepted by weir: rules by `weir lint`, a weir.yaml by `weir serve --check`. A part of a rule
   or of a file is completed first.
 - Every ```console block prints what it shows (tools/doc_examples.py), in tests/rules.
@@ -151,6 +152,26 @@ def check_metrics():
             used.setdefault(name, name_of(path))
     report("metrics", [f"{where}: there is no metric {name}" for name, where in used.items() if name not in known],
            f"{len(known) - 3} exist, {len(used)} are used")
+
+
+def check_container(weir):
+    """The files that packaging/container names exist, each service is confined, has a health check and a pinned image, and
+    weir accepts its weir.yaml. ./dev test container runs all of it."""
+    folder = ROOT / "packaging/container"
+    compose, wrong = (folder / "compose.yaml").read_text(), []
+    named = [folder / path for path in re.findall(r"(\.{1,2}/[\w./-]+):/", compose)]
+    named += [ROOT / path.lstrip("!") for path in (ROOT / ".dockerignore").read_text().splitlines() if path.startswith("!")]
+    for words in re.findall(r"^COPY (?!--from)(.+)$", (folder / "Containerfile").read_text(), re.M):
+        named += [ROOT / path for path in words.split()[:-1]]
+    wrong += [f"packaging/container: there is no {name_of(path.resolve())}" for path in named if not path.exists()]
+    services = re.findall(r"^  (\w+):\n((?:(?:    .*)?\n)+)", compose.partition("\nservices:\n")[2].partition("\nnetworks:")[0], re.M)
+    for service, body in services:
+        for needed in (r"<<: \*confined$", r"healthcheck:", r"image: (?:docker\.io/[\w/]+:v?\d[\w.-]*|localhost/weir)$"):
+            if not re.search(rf"^    {needed}", body, re.M):
+                wrong.append(f"packaging/container/compose.yaml: {service} has no {needed}")
+    done = subprocess.run([weir, "lint", folder / "weir/weir.yaml"], capture_output=True, text=True, check=False)
+    wrong += [done.stdout + done.stderr] if done.returncode else []
+    report("container", wrong, f"{len(named)} files, {len(services)} services")
 
 
 def check_texts():
@@ -467,6 +488,7 @@ def main():
         check_mentions()
         check_reference()
         check_metrics()
+        check_container(weir)
         check_texts()
         check_diagrams(weir)
         check_results()
