@@ -2,7 +2,7 @@
  * weir serve --demo: a gateway with a dashboard before a small API, in a folder that is removed afterwards.
  *
  * This process starts the others and waits for the gateway to end. They are a process group of their own, so that
- * Ctrl-C reaches this process alone, and end with it. Started by root, the API and the clients are the user nobody.
+ * Ctrl-C reaches this process alone, and end with it. Started by root, the API and the clients are "nobody".
  */
 #include "base/file.h"
 #include "cli/cli.h"
@@ -176,8 +176,8 @@ static pid_t start_child(pid_t group, bool reads_network)
     setpgid(0, group);
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
-    if (reads_network && !weir__become_nobody()) {
-        fputs("weir serve: cannot become the user nobody\n", stderr);
+    if (reads_network && !weir__become_unprivileged()) {
+        fputs("weir serve: cannot drop the privileges of root\n", stderr);
         _exit(1);
     }
     if (prctl(PR_SET_PDEATHSIG, SIGTERM) != 0 || getppid() != parent)

@@ -223,12 +223,12 @@ static bool become(const struct weir__agent_user *user, const char **step)
            geteuid() == user->user && getuid() == user->user && getegid() == user->group;
 }
 
-bool weir__become_nobody(void)
+bool weir__become_unprivileged(void)
 {
-    const struct passwd *nobody = getpwnam("nobody");
-    struct weir__agent_user user = {.user = nobody ? nobody->pw_uid : 0, .name = "nobody"};
+    const struct passwd *found = getpwnam("nobody");
+    struct weir__agent_user user = {.user = found ? found->pw_uid : 0, .name = "nobody"};
     const char *step;
-    user.group = user.workers = nobody ? nobody->pw_gid : 0;
+    user.group = user.workers = found ? found->pw_gid : 0;
     return (geteuid() != 0 || (user.user && become(&user, &step))) && prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0;
 }
 

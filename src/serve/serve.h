@@ -111,9 +111,9 @@ int weir__file_load(const struct weir__file *file, const char *path, const struc
 /* The owner of a database; `url` may be NULL. */
 struct weir__file_owner weir__database_owner(const char *url);
 
-/* Run by root: becomes the user nobody, without capabilities; clears the parent-death signal. Sets no_new_privs. False:
- * the process must exit. */
-bool weir__become_nobody(void);
+/* Run by root: becomes the user "nobody", without capabilities; clears the parent-death signal. Sets no_new_privs.
+ * False: the process must exit. */
+bool weir__become_unprivileged(void);
 
 /* Removes a folder and what is in it, without following symbolic links; keeps what is nested deeper than six levels. */
 void weir__remove_tree(const char *path);

@@ -335,7 +335,7 @@ static json_t *reply_of(const char *store, int denied, const char *query)
 
 #define SMALLEST "{\"v\":1,\"kind\":\"denials\",\"from\":\"\",\"to\":\"\",\"bytes\":1}"
 
-TEST(query_of_few_bytes_does_not_read_the_whole_ring)
+TEST(query_of_few_bytes_does_not_read_the_full_ring)
 {
     json_t *reply = reply_of("redis://127.0.0.1:1", 2000, SMALLEST);
     size_t count = json_array_size(at(reply, "reply.denials"));
