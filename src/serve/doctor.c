@@ -354,15 +354,15 @@ static long agent_of(const struct doctor *d)
     FILE *locks = stat(path, &at) == 0 && statfs(path, &system) == 0 ? fopen("/proc/locks", "re") : NULL;
     while (locks && !found && fgets(line, sizeof line, locks)) {
         long pid = strtol(field(line, 4), NULL, 10);
-        unsigned numbers[2];
-        unsigned long inode;
+        unsigned long numbers[3] = {0}; /* major:minor:inode, the first two in hexadecimal digits */
+        char *at_number = (char *)(uintptr_t)field(line, 5);
         uid_t user;
-        if (strncmp(field(line, 1), "FLOCK", 5) != 0 ||
-            sscanf(field(line, 5), "%x:%x:%lu", &numbers[0], &numbers[1], &inode) != 3 || inode != at.st_ino ||
-            pid <= 0)
+        for (int i = 0; i < 3; i++, at_number += *at_number == ':')
+            numbers[i] = strtoul(at_number, &at_number, i < 2 ? 16 : 10);
+        if (strncmp(field(line, 1), "FLOCK", 5) != 0 || numbers[2] != at.st_ino || pid <= 0)
             continue;
         /* On some other file systems, such as Btrfs, stat has another device than the list. */
-        bool here = system.f_type != TMPFS_ID || makedev(numbers[0], numbers[1]) == at.st_dev;
+        bool here = system.f_type != TMPFS_ID || makedev((unsigned)numbers[0], (unsigned)numbers[1]) == at.st_dev;
         if (here && is_of_user(d, pid, &user) && strncmp(command_of(pid, name, sizeof name), "weir", 4) == 0)
             found = pid;
     }
