@@ -392,6 +392,11 @@ done
 # ---- a weir.yaml instead of rules ----
 mkdir "$work/host" "$work/host/rules.d"
 cd "$work/host"
+for command in "serve --check" why "top --once"; do
+    # shellcheck disable=SC2086 # a command and its option
+    fails 1 "$weir" $command
+    reported "weir init writes a new one"
+done
 (umask 022 && "$weir" init) | grep -q 'weir lint'
 [ "$(stat -c %a weir.yaml)" = 600 ]
 chmod 664 weir.yaml
