@@ -5,6 +5,14 @@ import type { Advice, AdviceReply } from "../types";
 import { type OpenView, type Route, badge, heading, name, problem, ruleLink } from "../view";
 import { keep } from "./unsaved";
 
+/* Labels of the server's figures that their names do not explain. */
+const figureLabels: Record<string, string> = {
+    minutes: "Minutes of history", days: "Days of history", passed: "Allowed requests", denied: "Denied requests", denied_percent: "Share denied",
+    denied_keys: "Keys denied", keys: "Keys, estimated", steady_percent: "Denied to keys over the limit", demand_90: "Demand a window, p90",
+    burst_percent: "Denied to keys below the limit", wanted_of_got: "Demand to granted cost", first_tenth_percent: "Allowed in a window's first tenth",
+    denied_late_percent: "Denied in its second half", most_percent: "Highest use of the limit",
+};
+
 function card(advice: Advice): HTMLElement {
     const tryIt = () => {
         keep(`advice ${advice.rule}`, advice.document!, "");
@@ -13,7 +21,7 @@ function card(advice: Advice): HTMLElement {
     return h("section", { class: "card" },
         h("h2", {}, ruleLink(advice.rule), " ", badge(advice.kind.replaceAll("_", " "))), h("p", {}, name(advice.message)),
         advice.figures ? h("dl", { class: "facts" }, Object.entries(advice.figures).map(([key, value]) =>
-            h("div", {}, h("dt", {}, factLabel(key)), h("dd", {}, fact(key, value))))) : null,
+            h("div", {}, h("dt", {}, figureLabels[key] ?? factLabel(key)), h("dd", {}, fact(key, value))))) : null,
         advice.document ? h("details", {}, h("summary", {}, "The changed rule"), h("pre", { class: "scroll", tabindex: "0" }, advice.document)) : null,
         advice.document && may("editor") ? h("div", { class: "buttons" }, h("button", { type: "button", class: "primary", onclick: tryIt },
             "Open in the editor, to try in shadow")) : null);
@@ -24,23 +32,27 @@ const kinds: [string, string][] = [
     ["Edge bursts", "requests cluster at the start of fixed windows"], ["Too loose", "no key has come near the limit in 7 days"]];
 
 /* What is looked at, how much of it there is, and when there can be more advice. */
-function nothing({ basis, needs }: AdviceReply): HTMLElement {
-    const quiet = h("p", {}, "Nothing to advise: the statistics suggest no change of the rules.");
+function evidence({ advice, basis, needs }: AdviceReply): HTMLElement | null {
+    const enough = !basis || !needs || (basis.rules > 0 && basis.seconds >= needs.seconds && basis.requests >= needs.requests);
+    const quiet = advice.length > 0 ? null : h("p", {}, enough ? "Nothing to advise: the statistics suggest no change of the rules." :
+        "Nothing to advise yet: there is too little data.");
     if (!basis || !needs) return quiet;
     const looked = h("ul", { class: "points" }, kinds.map(([kind, sign]) => h("li", {}, h("strong", {}, kind), `: ${sign}`)));
     const rows = [
-        ["Enforced rules", count(basis.rules), "1"], ["History", duration(basis.seconds), `${duration(needs.seconds)} (denials)`],
+        ["Enforced rules", count(basis.rules), "1"], ["Recent history", duration(basis.seconds), duration(needs.seconds)],
         ["Requests of the busiest rule", basis.busiest ? [count(basis.requests), " (", ruleLink(basis.busiest), ")"] : "0", count(needs.requests)],
-        ["Denials of that rule", count(basis.denied), count(needs.denied)], ["Hours of history", count(basis.hours), `${count(needs.hours)} (too loose)`],
-        ["Keys are sampled", basis.keys ? "yes" : "no: hot_keys in weir.yaml", "yes"]];
+        ["Denials of that rule", count(basis.denied), count(needs.denied)],
+        ["Hourly history, for “too loose”", basis.hours > 0 ? duration(basis.hours * 3600) : "none", duration(needs.hours * 3600)],
+        ["Key sampling", basis.keys ? "on" : "off: hot_keys in weir.yaml", "on"]];
     return h("section", { class: "card", "aria-label": "Evidence" }, quiet, h("h2", {}, "What is looked at"), looked,
-        h("h2", {}, "Data so far"), table("Data so far", ["Figure", "There is", "Needed"], rows), h("p", { role: "status" }, next({ advice: [], basis, needs })));
+        h("h2", {}, "Data so far"), table("Data so far", ["Data", "Available", "Needed"], rows), h("p", { role: "status" }, next({ advice, basis, needs })));
 }
 
 /* When there can be more to say. */
 function next({ basis, needs }: AdviceReply): string {
     if (!basis || !needs) return "";
     if (basis.rules === 0) return "There will be advice about rules once some are enforced.";
+    if (!basis.keys) return "Keys are not sampled (hot_keys in weir.yaml): only edge bursts can be found.";
     const hours = needs.hours - basis.hours;
     const loose = hours > 0 ? ` Limits that are too loose are reported after a week of history, in ${duration(hours * 3600)}.` : "";
     if (basis.seconds < needs.seconds) return `Advice about denials is possible in ${duration(needs.seconds - basis.seconds)}.${loose}`;
@@ -54,6 +66,6 @@ function next({ basis, needs }: AdviceReply): string {
 export function advice(route: Route): OpenView {
     const list = h("div", { class: "stack" });
     get<AdviceReply>(`/v1/advice${query({ rule: route.query.get("rule") })}`).then((page) =>
-        replace(list, page.advice.length ? page.advice.map(card) : nothing(page)), (error) => replace(list, problem(error)));
+        replace(list, page.advice.map(card), evidence(page)), (error) => replace(list, problem(error)));
     return { title: "Advice", element: h("div", {}, heading("Advice"), list) };
 }
