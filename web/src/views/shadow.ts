@@ -54,6 +54,11 @@ class Pair {
         const minute = rule.rates["60s"];
         if (!minute) return;
         const all = minute.allowed + minute.denied + minute.delayed;
+        if (all + minute.shadow_all === 0) {
+            for (const text of [this.enforced, this.shadow]) setText(text, "no requests in the last minute");
+            setText(this.verdict, "No request has matched this rule in the last minute.");
+            return;
+        }
         setText(this.enforced, `denies ${rate(minute.denied)}, ${share(all ? minute.denied / all : 0)} of its requests`);
         setText(this.shadow, `would deny ${rate(minute.shadow_denied)}, ${share(minute.shadow_all ? minute.shadow_denied / minute.shadow_all : 0)} of them`);
         const more = minute.shadow_denied - minute.denied;
