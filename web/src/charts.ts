@@ -17,6 +17,11 @@ const tableRows = 12;
 const hiddenDrawMs = 10000; /* charts out of sight are drawn at most this often: a capture of the whole page has them */
 const charts = new Set<Chart>();
 
+/* The least distance of times on the axis: those with seconds need more room than HH:MM, of which a phone has one a minute. */
+function timeSpace(span: number, width: number): number {
+    return (width * 60) / span < 88 ? 44 : 76;
+}
+
 function clock(at: number): string {
     return new Date(at * 1000).toLocaleTimeString("en-GB");
 }
@@ -143,7 +148,7 @@ export class Chart {
             padding: [8, 28, 0, 0], /* for half of the last time */
             cursor: { y: false, drag: { x: false, y: false }, points: { size: 6 } },
             scales: { y: { range: (_u, _min, max) => [0, Math.max(1, (max ?? 0) * 1.1)] } },
-            axes: [{ ...axis, size: 28, space: 76, values: (_u, all, _i, _space, step) => all.map((v) => clock(v).slice(0, step < 60 ? 8 : 5)) }, { ...axis, size: 46, values: (_u, all) => all.map((v) => rate(v).replace("/s", "")) }],
+            axes: [{ ...axis, size: 28, space: (_u, _i, min, max, width) => timeSpace(max - min, width), values: (_u, all, _i, _space, step) => all.map((v) => clock(v).slice(0, step < 60 ? 8 : 5)) }, { ...axis, size: 46, values: (_u, all) => all.map((v) => rate(v).replace("/s", "")) }],
             series: [{}, ...this.series.map((name) => ({
                 label: labels[name], stroke: this.colour(`series-${name}`), width: 2, dash: dashes[name], spanGaps: false,
                 fill: name === "denied" ? this.colour("series-denied-fill") : undefined, points: { show: false },

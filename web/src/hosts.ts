@@ -27,13 +27,13 @@ function sorted(hosts: Host[]): Host[] {
 function row(host: Host) {
     const [health, word] = judge(host);
     const figure = (key: keyof Counts) => (host.rates ? rate(host.rates[key]) : "–");
-    return [[name(host.name), host.here ? " (this host)" : ""], h("span", { class: `health ${health}` }, word),
+    return [[name(host.name), host.here ? [" ", h("span", { class: "nowrap" }, "(this host)")] : ""], h("span", { class: `health ${health}` }, word),
         host.here ? "now" : `${duration(host.heard_s)} ago`, figure("allowed"), figure("denied"), figure("shed"), figure("delayed"),
         host.level === null ? "–" : count(Math.round(host.level)), host.store, h("code", { title: `${host.rule_count} rules` }, (host.rules ?? "–").slice(0, 7)),
         visible(host.version)];
 }
 
-const heads = ["host", "state", "last heard", "allowed", "denied", "shed", "delayed", "load", "store", "rules", "weir"];
+const heads = ["Host", "State", "Last seen", "Allowed", "Denied", "Shed", "Delayed", "Load", "Store", "Rules", "Version"];
 
 export class HostTable {
     private readonly summary = h("p", { class: "muted" });

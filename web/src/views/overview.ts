@@ -40,7 +40,7 @@ type Health = "good" | "odd" | "bad";
 function judgeLoad(facts: Facts): [Health, string] {
     if (facts.known === false) return ["odd", "not known"];
     if (facts.shed) return ["bad", "requests are shed"];
-    return Number(facts.adaptive_limits_percent) < 100 ? ["odd", "limits shrink"] : Number(facts.level) > 90 ? ["odd", "high"] : ["good", "has room"];
+    return Number(facts.adaptive_limits_percent) < 100 ? ["odd", "limits shrink"] : Number(facts.level) > 90 ? ["odd", "high"] : ["good", "normal"];
 }
 
 /* The load as one list: the level, its signals, and the measures taken. */
@@ -66,7 +66,7 @@ function judge(part: string, facts: Facts): [Health, string] {
 
 const parts: [keyof Stats & ("segment" | "store" | "host" | "reloads" | "load"), string, string][] = [
     ["host", "Host", ""], ["load", "Load", "not measured: load in weir.yaml"], ["segment", "Segment", ""],
-    ["store", "Store", "none: limits apply to this host alone"], ["reloads", "Reloads of rules", ""]];
+    ["store", "Store", "none: limits apply to this host alone"], ["reloads", "Rule reloads", ""]];
 
 /* Labels of the server's values that their names do not explain. */
 const factLabels: Record<string, string> = {
@@ -81,7 +81,7 @@ const factLabels: Record<string, string> = {
 
 /* Cards of host, load, segment, store and reloads: all values of the server, and their state in a word. */
 class HealthCards {
-    readonly element = h("div", { class: "cards" });
+    readonly element = h("div", { class: "columns" });
     private last = "";
     private states = new Map<string, string>();
 
@@ -229,7 +229,7 @@ export function overview(): OpenView {
     let stop = follow(() => choice, live);
     void all.load();
 
-    const element = h("div", {}, heading("Overview", hostChoice(), field("Time shown", span)), lost, note.element,
+    const element = h("div", {}, heading("Overview", hostChoice(), field("Time range", span)), lost, note.element,
         h("section", { "aria-label": "Traffic" }, h("h2", { class: "visually-hidden" }, "Traffic"), tiles.element, all.element),
         h("section", { "aria-label": "Health" }, h("h2", {}, "Health"), health.element, latency.element, hosts.element),
         h("section", { "aria-label": "Rules" }, h("h2", {}, "Rules"),
