@@ -21,7 +21,7 @@ test("a viewer tries a request: the decision with its reason, and nothing is tak
         await attempt(page);
         await decision(page).getByText(`Allowed by ${rule}: within the limit.`).waitFor();
         const row = decision(page).locator("tbody tr");
-        assert.match(await row.textContent(), new RegExp(`user:${user}3 in 10 min2`)); /* of 3 one would be taken, again and again */
+        assert.match(await row.textContent(), new RegExp(`user:${user}3 in 10\\smin2`)); /* of 3 one would be taken, again and again */
     }
     assert.deepEqual(await send(`/${rule}`, user, 4), [200, 200, 200, 429]);
     await attempt(page);

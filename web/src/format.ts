@@ -38,21 +38,22 @@ export function when(time: Time | null | undefined): string {
     return `${date.getFullYear()}-${two(date.getMonth() + 1)}-${two(date.getDate())} ${clock}`;
 }
 
+/* No break between a figure and its unit. */
 export function duration(seconds: number | null | undefined): string {
     if (seconds === null || seconds === undefined || !Number.isFinite(seconds)) return "–";
-    if (seconds > 0 && seconds < 1e-6) return `${Math.round(seconds * 1e9)} ns`;
-    if (seconds > 0 && seconds < 1e-3) return `${fine.format(seconds * 1e6)} µs`;
-    if (seconds > 0 && seconds < 1) return `${Math.round(seconds * 1000)} ms`;
+    if (seconds > 0 && seconds < 1e-6) return `${Math.round(seconds * 1e9)}\u00a0ns`;
+    if (seconds > 0 && seconds < 1e-3) return `${fine.format(seconds * 1e6)}\u00a0µs`;
+    if (seconds > 0 && seconds < 1) return `${Math.round(seconds * 1000)}\u00a0ms`;
     const units: [number, string][] = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]];
     const parts: string[] = [];
     let left = Math.round(seconds);
     for (const [size, name] of units) {
         if (left >= size && parts.length < 2) {
-            parts.push(`${Math.floor(left / size)} ${name}`);
+            parts.push(`${Math.floor(left / size)}\u00a0${name}`);
             left %= size;
         }
     }
-    return parts.join(" ") || "0 s";
+    return parts.join(" ") || "0\u00a0s";
 }
 
 /* "16 to 33 µs" */
@@ -70,7 +71,7 @@ export function bytes(value: number): string {
         size /= 1024;
         unit += 1;
     }
-    return `${unit === 0 || size >= 100 ? Math.round(size) : size.toFixed(1)} ${units[unit]}`;
+    return `${unit === 0 || size >= 100 ? Math.round(size) : size.toFixed(1)}\u00a0${units[unit]}`;
 }
 
 /* Formats a value of the server by the ending of its name: fill, size_bytes, lag_s, denied_percent, started_at. */

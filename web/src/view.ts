@@ -1,6 +1,8 @@
 /* Shared by all views. */
 import { errorText, session } from "./api";
 import { h } from "./dom";
+import { when } from "./format";
+import type { Time } from "./types";
 
 export interface OpenView {
     title: string;
@@ -24,11 +26,16 @@ export function visible(text: string): string {
         (c) => `\\u${c.charCodeAt(0).toString(16).padStart(4, "0")}`);
 }
 
-/* Words that are longer than a column may break after separators, or anywhere; others stay whole. */
+/* Words that are longer than a column may break after separators, or anywhere; others, and figures with their units, stay whole. */
 export function name(text: string): HTMLElement {
-    const words = visible(text).match(/\S+\s*|\s+/g) ?? [];
+    const words = visible(text).match(/(?:\S|(?<=\d)\u00a0(?=\p{L}))+\s*|\s+/gu) ?? [];
     const pieces = words.flatMap((word) => (word.length > columnLetters ? word.match(/.{1,18}?[:/.,_=&?@-]+\s*|.{1,18}/gs)! : word));
     return h("bdi", { class: "name" }, pieces.map((piece, i) => [i > 0 && h("wbr"), piece]));
+}
+
+/* A time, which breaks only between its date and its clock, and only where there is little room. */
+export function moment(time: Time | null | undefined): HTMLElement {
+    return h("span", { class: "moment" }, when(time).split(" ").map((part, i) => [i > 0 && " ", h("span", { class: "nowrap" }, part)]));
 }
 
 export function ruleLink(rule: string): HTMLElement {

@@ -2,9 +2,9 @@
 import { Failure, request, get, may, query, segment } from "../api";
 import { confirm } from "../dialog";
 import { announce, field, h, replace, select, table } from "../dom";
-import { bytes, count, duration, when } from "../format";
+import { bytes, count, duration } from "../format";
 import type { Deferred, Page, QueueStats } from "../types";
-import { Pager, type OpenView, type Route, badge, heading, keyLink, name, problem, ruleLink, visible } from "../view";
+import { Pager, type OpenView, type Route, badge, heading, keyLink, moment, name, problem, ruleLink, visible } from "../view";
 
 const pollMs = 2000;
 const perPage = 50;
@@ -61,7 +61,7 @@ export function queue(route: Route): OpenView {
                 ["Ticket", "State", "Rule", "Key", "Request", "Accepted", "Attempts", "Why", ""], page.items.map((one) => [
                     h("code", {}, one.ticket.slice(0, 8)), badge(one.state.replace("_", " ")), ruleLink(one.rule),
                     one.key === undefined ? name(one.key_hex ?? "") : keyLink(one.rule, one.key), name(`${one.method} ${one.path}`),
-                    h("span", { class: "nowrap" }, when(one.accepted)), count(one.attempts), name(one.why ?? ""), buttons(one)]), [6]));
+                    moment(one.accepted), count(one.attempts), name(one.why ?? ""), buttons(one)]), [6]));
         } catch (error) {
             replace(list, queueProblem(error));
         }

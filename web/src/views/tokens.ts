@@ -1,9 +1,9 @@
 import { request, get, may, segment } from "../api";
 import { announce, field, h, replace, select, table } from "../dom";
 import { confirm, show } from "../dialog";
-import { millis, when } from "../format";
+import { millis } from "../format";
 import type { NewToken, Page, Token } from "../types";
-import { type OpenView, badge, heading, name, problem, visible } from "../view";
+import { type OpenView, badge, heading, moment, name, problem, visible } from "../view";
 
 const roles: [string, string][] = [["viewer", "Viewer: reads"], ["editor", "Editor: writes rules and publishes"],
     ["operator", "Operator: also manages keys and tokens"]];
@@ -30,7 +30,7 @@ export function tokens(): OpenView {
         try {
             const page = await get<Page<Token>>("/v1/tokens");
             replace(list, table("Tokens", ["Name", "Role", "State", "Created", "Expires", "Last used", ""], page.items.map((one) => [
-                name(one.name), badge(one.role), state(one), when(one.created), one.expires === null ? "never" : when(one.expires), when(one.last_used),
+                name(one.name), badge(one.role), state(one), moment(one.created), one.expires === null ? "never" : moment(one.expires), moment(one.last_used),
                 state(one) === "valid" && h("button", { type: "button", "aria-label": `Revoke ${visible(one.name)}`, onclick: () => void revoke(one) }, "Revoke…")])));
         } catch (error) {
             replace(list, problem(error));
