@@ -22,7 +22,7 @@ test("heavy, limited and nearly limited keys are listed", async () => {
         const list = page.getByRole("region", { name });
         await list.getByRole("link", { name: `user:${user}` }).waitFor({ timeout: 15000 });
     }
-    await page.getByRole("region", { name: "How much of their limit keys use" }).waitFor();
+    await page.getByRole("region", { name: "Limit utilization of keys" }).waitFor();
     await close(page);
 });
 
@@ -43,7 +43,7 @@ test("a key is looked up, blocked with confirmation, and unblocked", async () =>
     await card(page).getByRole("button", { name: "Block…" }).click();
     await page.getByRole("dialog").getByLabel("For", { exact: true }).selectOption("5m");
     await page.getByRole("dialog").getByRole("button", { name: "Block" }).click();
-    await card(page).getByText(/Blocked for another [45] min/).waitFor();
+    await card(page).getByText(/Blocked for another [45]\smin/).waitFor();
     assert.deepEqual(await send(`/${rule}`, user, 2), [403, 403]);
 
     await card(page).getByRole("button", { name: "Unblock…" }).click();

@@ -89,6 +89,8 @@ export class Editor {
         const plural = (n: number, word: string) => `${n} ${word}${n === 1 ? "" : "s"}`;
         setText(this.status, verdict.ok ? (warnings.length ? `Valid, ${plural(warnings.length, "warning")}` : "Valid")
             : plural(problems.length, "error"));
+        const byLine = (a: Problem, b: Problem) => (a.line ?? 0) - (b.line ?? 0);
+        problems.sort(byLine);
         replace(this.list, problems.map((one) => this.item(one, "error")), warnings.map((one) => this.item(one, "warning")));
         this.number(problems, warnings);
         this.changed(verdict);
@@ -97,7 +99,7 @@ export class Editor {
     private item(problem: Problem, kind: "error" | "warning"): HTMLElement {
         const place = problem.line ? `Line ${problem.line}${problem.column ? `, column ${problem.column}` : ""}` : kind;
         const text = [problem.field ? `${problem.field}: ` : "", problem.message,
-            problem.suggestion ? ` (${problem.suggestion})` : ""].join("");
+            problem.suggestion ? `; did you mean “${problem.suggestion}”?` : ""].join("");
         return h("li", { class: kind },
             problem.line ? h("button", { type: "button", class: "link", onclick: () => this.go(problem) }, place) : h("strong", {}, place),
             " ", h("span", {}, text));

@@ -92,7 +92,7 @@ export function check(route: Route): OpenView {
         event.preventDefault();
         void run();
     } }, h("div", { class: "toolbar" }, field("Method", method), field("URL", url, "A path such as /auth/login, or with a host"),
-        field("Client address", ip, "An IPv4 or IPv6 address"), field("Cost", cost, "Empty: that of the rule")),
+        field("Client address", ip, "An IPv4 or IPv6 address"), field("Cost", cost, "Empty: the rule's cost")),
     h("div", { class: "sides" }, field("Headers", headers, "One a line: X-User-Id: 42"),
         field("Attributes", attributes, "Those that the gateway or your application adds, one a line: user_id=42")),
     h("button", { class: "primary" }, "Try"));

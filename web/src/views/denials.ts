@@ -4,7 +4,7 @@ import { field, h, replace, select, table } from "../dom";
 import { count, duration, when } from "../format";
 import { CoverageNote, chosenHost, hostChoice } from "../hosts";
 import type { Denial, Denials } from "../types";
-import { type OpenView, type Route, badge, heading, keyLink, name, problem, ruleLink } from "../view";
+import { type OpenView, type Route, badge, heading, keyLink, moment, name, problem, ruleLink } from "../view";
 
 const pollMs = 5000;
 const shownMost = 100;
@@ -55,10 +55,10 @@ function list(found: Denials): HTMLElement {
     const more = found.more + Math.max(found.denials.length - shownMost, 0);
     const several = found.coverage.hosts.length + found.coverage.missing.length > 1 || chosenHost().host !== "";
     return h("div", {}, table("Denials, the newest first",
-        ["Last", "Count", ...(several ? ["Host"] : []), "Rule", "Key", "Why", "Reason", "First request", "Passes"],
-        found.denials.slice(0, shownMost).map((one) => [h("span", { class: "nowrap" }, when(one.last)), count(one.count),
+        ["Last seen", "Count", ...(several ? ["Host"] : []), "Rule", "Key", "Reason", "First request", "Next allowed"],
+        found.denials.slice(0, shownMost).map((one) => [moment(one.last), count(one.count),
             ...(several ? [name(one.host)] : []), ruleName(one), keyName(one),
-            h("div", { class: "sentence" }, name(reasonText(one))), badge(one.reason.replace("_", " ")), details(one), passes(one)]), [1]),
+            h("div", { class: "sentence" }, badge(one.reason.replaceAll("_", " ")), " ", name(reasonText(one))), details(one), passes(one)]), [1]),
     more > 0 ? h("p", { class: "muted" }, `${count(more)} more: choose a client, a key or a shorter time.`) : null);
 }
 
@@ -89,7 +89,7 @@ export function denials(route: Route): OpenView {
     };
     since.addEventListener("change", () => go());
     const form = h("form", { class: "toolbar", "aria-label": "Find denials", onsubmit: go },
-        field("About", about, "A client's address, a key or a part of it, the ID of a request, or a rule"), field("Since", since),
+        field("Search", about, "A client address, a key or a part of it, a request ID, or a rule"), field("Since", since),
         h("button", { class: "primary" }, "Find"));
     const element = h("div", {}, heading("Denials", may("operator") ? hostChoice() : ""));
     if (!may("operator")) {

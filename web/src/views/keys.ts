@@ -88,7 +88,7 @@ function stateCard(state: KeyState, again: () => void): HTMLElement {
         h("h2", {}, name(state.key), " under ", ruleLink(state.rule)),
         h("p", { role: "status" }, blockText(state)),
         counted ? table("Counter of the key", ["Used", "Limit", "Remaining", "Resets in", "Retry after"], [[
-            count(limit - remaining), count(limit), count(remaining), duration(state.reset_s), duration(state.retry_after_s)]], [0, 1, 2])
+            count(limit - remaining), count(limit), count(remaining), duration(state.reset_s), state.retry_after_s === 0 ? "now" : duration(state.retry_after_s)]], [0, 1, 2])
             : h("p", { class: "muted" }, "It has no counter."),
         actions(state, again));
 }
@@ -118,10 +118,10 @@ function nearTable(items: Of<NearKey>[]): HTMLElement {
 
 function bars(tenths: number[]): HTMLElement {
     const most = Math.max(1, ...tenths);
-    return table("How much of their limit keys use", ["Share of the limit", "Keys", "Distribution"], tenths.map((keys, i) => {
-        const fill = h("span", { class: "bar" });
-        fill.style.width = `${(100 * keys) / most}%`;
-        return [i === tenths.length - 1 ? `over ${share(i / 10)}` : `${share(i / 10)} to ${share((i + 1) / 10)}`, count(keys),
+    return table("Limit utilization of keys", ["Used", "Keys", "Distribution"], tenths.map((keys, i) => {
+        const fill = keys > 0 ? h("span", { class: "bar" }) : null;
+        if (fill) fill.style.width = `${(100 * keys) / most}%`;
+        return [i === tenths.length - 1 ? `${share(i / 10)} and more` : `${share(i / 10)} to ${share((i + 1) / 10)}`, count(keys),
             h("span", { class: "bar-box", "aria-hidden": "true" }, fill)];
     }), [1]);
 }
@@ -200,7 +200,7 @@ export function keys(route: Route): OpenView {
             replace(lists, blocks ? Object.assign(section("Blocked on all hosts", blockTable(blocks)), { className: "card whole" }) : null, near.known ? null : h("p", { class: "muted" }, "The keys of some rules are not sampled."),
                 section("Top keys by admitted cost", hotTable("Heaviest keys by admitted cost", admitted.items)),
                 section("Top keys by denied cost", hotTable("Keys by denied cost", denied.items)), section("Near their limit", nearTable(near.items)),
-                section("Use of limits", near.tenths.some((keys) => keys > 0) ? bars(near.tenths) : h("p", { class: "muted" }, "No data yet.")));
+                section("Limit utilization", near.tenths.some((keys) => keys > 0) ? bars(near.tenths) : h("p", { class: "muted" }, "No data yet.")));
         } catch (error) {
             replace(lists, problem(error));
         } finally {
@@ -216,7 +216,7 @@ export function keys(route: Route): OpenView {
         const next = `#/keys${query({ rule: rule.control.value.trim(), key: key.value })}`;
         if (location.hash === next) void lookUp();
         else location.hash = next;
-    } }, rule, field("Key", key, "As in the rule's template, for example user:42; without a rule, under all whose key it is"), h("button", { class: "primary" }, "Look up"));
+    } }, rule, field("Key", key, "As the rule's template makes it: user:42. Without a rule: under all rules that count it"), h("button", { class: "primary" }, "Look up"));
     void load();
     void lookUp();
     const rights = h("p", { class: "muted" }, "Looking a key up, blocking and resetting it need the operator's role.",

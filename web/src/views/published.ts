@@ -2,9 +2,8 @@ import { request, get, may, query } from "../api";
 import { announce, h, replace, table } from "../dom";
 import { confirm } from "../dialog";
 import { diffView } from "../diff";
-import { when } from "../format";
 import type { Page, Revision } from "../types";
-import { Pager, type OpenView, heading, name, problem, readOnly } from "../view";
+import { Pager, type OpenView, heading, moment, name, problem, readOnly } from "../view";
 
 interface RevisionText extends Revision {
     text: string;
@@ -40,11 +39,11 @@ export function published(): OpenView {
             if (!pager.after) newest = page.items[0]?.revision ?? 0;
             replace(list, page.items.length === 0 ? h("p", { class: "muted" }, "Nothing has been published yet.") :
                 table("Published sets", ["Set", "Time", "Author", "Reason", ""], page.items.map((row) => [
-                    row.revision, when(row.at), name(row.author), name(row.reason ?? ""),
+                    row.revision, moment(row.at), name(row.author), name(row.reason ?? ""),
                     row.revision === newest ? "published" : may("editor") && h("button", {
                         type: "button", "aria-label": `Roll back to set ${row.revision}`,
                         onclick: () => void rollBack(row.revision).catch((error) => announce(error.message, "bad")),
-                    }, "Roll back")])));
+                    }, "Roll back…")])));
         } catch (error) {
             replace(list, problem(error));
         }

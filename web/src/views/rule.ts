@@ -4,9 +4,8 @@ import { announce, field, h, replace, setText, table } from "../dom";
 import { confirm, show } from "../dialog";
 import { diffView } from "../diff";
 import { Editor } from "../editor";
-import { when } from "../format";
 import type { Page, RuleDocument, RuleRow, Stage, Version } from "../types";
-import { type OpenView, type Route, badge, heading, name, place, problem, readOnly, visible } from "../view";
+import { type OpenView, type Route, badge, heading, moment, name, place, problem, readOnly, visible } from "../view";
 import { conflictPanel } from "./conflict";
 import { forget, keep, kept } from "./unsaved";
 
@@ -122,10 +121,9 @@ class RulePage {
         if (!this.editor) return;
         const { rule } = this;
         const stage = (label: string, version: number | null) => version !== null && version !== undefined
-            ? [badge(label), ` v${version} `] : [];
-        replace(this.state, `Version ${rule.version} `, badge(rule.stage), " ", stage("enforced", rule.enforced_version),
-            stage("shadow", rule.shadow_version), h("span", { class: "muted" }, ` ${when(rule.at)} ${rule.file ? "in" : "by"} `),
-            rule.file ? place(rule) : name(rule.author));
+            ? h("span", { class: "nowrap" }, badge(label), ` v${version}`) : null;
+        replace(this.state, stage("enforced", rule.enforced_version), stage("shadow", rule.shadow_version), rule.stage === "draft" && stage("draft", rule.version),
+            h("span", { class: "muted" }, `Version ${rule.version}, `, moment(rule.at), rule.file ? [" in ", place(rule)] : [" by ", name(rule.author)]));
         this.save.disabled = !this.dirty || this.bad;
         this.discard.disabled = !this.dirty;
         if (!may("editor")) return;
@@ -249,13 +247,13 @@ class RulePage {
 
     private async loadHistory(): Promise<void> {
         const page = await get<Page<Version>>(`/v1/rules/${segment(this.name)}/versions${query({ limit: 100 })}`);
-        const act = (label: string, version: number, call: (version: number) => Promise<void>) => h("button", {
-            type: "button", "aria-label": `${label} version ${version}`, onclick: () => void call.call(this, version).catch((e: unknown) => this.fail(e)),
-        }, label);
+        const act = (label: string, to: string, version: number, call: (version: number) => Promise<void>) => h("button", {
+            type: "button", "aria-label": `${label}${to} version ${version}`, onclick: () => void call.call(this, version).catch((e: unknown) => this.fail(e)),
+        }, `${label}…`);
         replace(this.history, table("Versions", ["Version", "Time", "Author", "Reason", ""], page.items.map((row) => [
-            `v${row.version}`, when(row.at), name(row.author), name(row.deleted ? "deleted" : row.reason ?? ""),
-            row.version === this.rule.version || row.deleted ? "" : h("span", { class: "buttons" }, act("Compare", row.version, this.compare),
-                may("editor") && !this.dirty && act("Roll back to", row.version, this.rollBack))])));
+            `v${row.version}`, moment(row.at), name(row.author), name(row.deleted ? "deleted" : row.reason ?? ""),
+            row.version === this.rule.version || row.deleted ? "" : h("span", { class: "buttons" }, act("Compare", "", row.version, this.compare),
+                may("editor") && !this.dirty && act("Roll back", " to", row.version, this.rollBack))])));
     }
 }
 

@@ -44,7 +44,7 @@ export function rules(route: Route): OpenView {
                 ["Name", "Stage", "Version", "Enforced", "Shadow", "Summary", page.files ? "Changed, place" : "Changed"],
                 page.items.map((row) => [ruleLink(row.name), badge(row.stage), version(row.version),
                     version(row.enforced_version), version(row.shadow_version), h("div", { class: "sentence" }, name(row.summary ?? row.kind)),
-                    h("span", { class: "nowrap" }, when(row.at), " ", row.file ? place(row) : name(row.author))])));
+                    h("span", { class: "nowrap" }, when(row.at), row.file ? [" ", place(row)] : [" by ", name(row.author)])])));
         } catch (error) {
             if (control.signal.aborted) return;
             replace(list, problem(error));
