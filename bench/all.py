@@ -123,6 +123,12 @@ def step(text):
         pathlib.Path(os.environ["WEIR_PROGRESS"]).write_text(text, encoding="utf-8")
 
 
+def processor_times():
+    """All, and what the hypervisor gave to others, of all processors, in ticks."""
+    ticks = [int(word) for word in content("/proc/stat").splitlines()[0].split()[1:9]]
+    return sum(ticks), ticks[7]
+
+
 def run(bench, arguments, options, out):
     """Whether it succeeded. Its lines go to `out`, and at last one for the run."""
     said = ["./dev", "bench", bench, *arguments]
@@ -130,7 +136,7 @@ def run(bench, arguments, options, out):
     result = {"bench": "all", "case": "run", "of": bench, "command": " ".join(said),
               "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC"), "commit": commit(),
               "load": round(os.getloadavg()[0], 2)}
-    begun, wrong = time.monotonic(), ""
+    begun, wrong, before = time.monotonic(), "", processor_times()
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         ends = [signal.SIGKILL, signal.SIGINT]  # on SIGINT it stops its servers
 
@@ -154,7 +160,8 @@ def run(bench, arguments, options, out):
         finally:
             signal.alarm(0)
     status = (status if status >= 0 else 128 - status) or (1 if wrong else 0)
-    out.add({**result, "status": status, "value": round(time.monotonic() - begun, 1), "unit": "s"})
+    ticks, stolen = (after - begin for after, begin in zip(processor_times(), before))
+    out.add({**result, "stolen": round(stolen / max(ticks, 1), 4), "status": status, "value": round(time.monotonic() - begun, 1), "unit": "s"})
     if status:
         note(f"{' '.join(said)} failed with status {status}; going on")
     return status == 0

@@ -362,8 +362,9 @@ def machine_text(machine):
 
 
 def runs_text(runs):
-    return table(["command", "date", "commit", "load before", "took", ""], [
-        [f"`{run['command']}`", run["date"], run["commit"], f"{run['load']:.1f}", f"{run['value']:,.0f} s",
+    return table(["command", "date", "commit", "load before", "stolen", "took", ""], [
+        [f"`{run['command']}`", run["date"], run["commit"], f"{run['load']:.1f}",
+         f"{run['stolen']:.1%}".replace("%", " %") if "stolen" in run else "", f"{run['value']:,.0f} s",
          "" if run["status"] == 0 else f"**failed**, status {run['status']}"] for run in runs])
 
 
@@ -396,6 +397,8 @@ def render(lines, images):
         machines.""")
     text += machine_text(lines[0])
     text += runs_text(runs)
+    if any("stolen" in run for run in runs):
+        text += paragraph("*Stolen*: processor time that the hypervisor gave to other machines during the run.")
     if any("--quick" in run["command"] for run in runs):
         text += paragraph("With `--quick` rounds are fewer and shorter, so values are less exact.")
     busy = [run["of"] for run in runs if run["load"] > 2 * lines[0]["value"]]

@@ -103,6 +103,7 @@ def runs():
         check("one that hangs is ended", ended["store"] == 130)
         check("one that prints something else fails", ended["control"] == 1 and "bench/control.py, line 2: not JSON" in messages)
         check("what failed is named", "failed: core, store, control" in messages and "4 of 5 bars hold" in messages)
+        check("each run has the share of stolen processor time", all(0 <= line["stolen"] <= 1 for line in lines if line["case"] == "run"))
         check("the first line is the machine", lines[0]["case"] == "machine" and lines[0]["value"] >= 1)
         saved = next((folder / "build/bench").iterdir())
         check("the lines are saved", saved.read_text() == output)
