@@ -356,7 +356,7 @@ TEST(texts_of_other_hosts_are_escaped)
         "\"level\":1e300,\"signals\":{\"\\u001b[2J\":-1e300,\"cpu\":5}},\"rules\":[{\"name\":\"\\u001b[2J"
         "\\n\",\"totals\":{\"denied\":1e300},\"hot\":{\"denied\":[{\"key\":\"\\u0007k\",\"count\":-5}],"
         "\"uses\":{\"keys\":1}}},{\"name\":\"\"}],\"store\":{\"lag_s\":1e300},\"segment\":{\"bytes\":1e300}}";
-    json_t *given = json_loads(reply, 0, NULL), *stats = weir__reply_form(WEIR__QUERY_STATS, given);
+    json_t *given = json_loads(reply, 0, NULL), *stats = weir__reply_form(WEIR__QUERY_STATS, given, strlen(reply));
     json_object_set_new(stats, "coverage",
                         json_pack("{s:[s],s:[{s:s,s:s}],s:s}", "hosts", "\x1b[2J", "missing", "name", "\x1b[2J", "why",
                                   "\x1b", "why", "\r"));
