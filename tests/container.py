@@ -360,9 +360,9 @@ def test_wrong():
     text = failing(None)
     assert "/etc/weir/weir.yaml" in text and "No such file" in text, text
     text = failing(CONFIG.replace("api:9000", "nowhere:9000"), "--shm-size=128m")
-    assert "host not found in upstream" in text and "nowhere" in text, text
+    assert "no host is known by the name of the upstream nowhere:9000" in text, text
     text = failing(CONFIG, "--shm-size=128m", "--user=10002:10002", mode=0o600)
-    assert "weir.yaml: Permission denied" in text, text
+    assert "weir.yaml: error: cannot be read: Permission denied" in text, text
     text = failing(CONFIG) # podman's and docker's default of 64 MB
     assert "/dev/shm/weir-10001 does not fit: it needs 65536 KiB" in text, text
     text = failing(CONFIG.replace("listen: 8080", "listen: 80"), "--shm-size=128m", "--sysctl=net.ipv4.ip_unprivileged_port_start=1024")
@@ -391,7 +391,12 @@ def test_compose():
         except (AssertionError, OSError) as error:
             raise AssertionError("\n".join(logs(f"weir_{name}_1") for name in services)) from error
         login = [get(8080, "/login", "POST")[0] for _ in range(7)]
-        assert login == [200] * 5 + [429] * 2, login
+        # Exactly five, but for requests that got no reply from the store within its deadline: this host decides those.
+        metrics = podman("exec", "weir_gateway_1", "curl", "-s", "http://127.0.0.1:9090/metrics")
+        failures = sum(int(count) for count in re.findall(r'^weir_failures_total\{rule="login",.*\} (\d+)$', metrics, re.M))
+        assert login[-1] == 429 and 5 <= login.count(200) <= 5 + failures, (login, failures, logs("weir_gateway_1"), metrics)
+        if login.count(200) > 5:
+            print(f"{login.count(200)} log-ins passed: {failures} were decided without the store")
         inside = dict(zip(services, (f"weir_{name}_1" for name in services)))
         keys = in_container(inside["redis"], "REDISCLI_AUTH=$(cat /run/secrets/redis_password) redis-cli --scan --pattern 'weir:login:*'")
         key = re.fullmatch(r"weir:login:(ip:\S+)\n", keys)[1]
@@ -403,7 +408,7 @@ def test_compose():
             podman("healthcheck", "run", name)
         eventually(lambda: prometheus('query?query=sum(weir_decisions_total{rule="login",decision="deny"})')["result"][0]["value"][1] >= "2")
         alerts = {rule["name"] for group in prometheus("rules")["groups"] for rule in group["rules"] if rule["health"] != "err"}
-        assert {"WeirDeniesMuch", "WeirStoreAway"} <= alerts, alerts
+        assert {"WeirDeniesMuch", "WeirStoreUnavailable"} <= alerts, alerts
         # The counters of rules with a store are in the store. (Of the new container the test may have another address.)
         podman("rm", "--force", "--time=30", inside["gateway"])
         compose("up", "--detach", "--no-build", "gateway", timeout=180)
