@@ -121,6 +121,9 @@ typedef struct weir_ledger_stats {
     uint64_t full;                /* times an amount stayed local because the ledger was full */
     uint64_t bytes_out, bytes_in; /* of the current agent */
     uint64_t entries, used;       /* capacity, and keys in it */
+    /* Units of rules of `consistency: leased`: leased from the store, spent, returned, and lost as the lease ended. */
+    uint64_t units_leased, units_spent, units_returned, units_expired;
+    uint64_t lease_waits; /* allowed requests under such rules that waited for the store */
 } weir_ledger_stats;
 
 /* WEIR_ENOENT: the engine has no ledger, or no rule needs one. */

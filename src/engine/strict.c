@@ -1,4 +1,6 @@
 /* Strict rules. See strict.h. */
+#include "engine/ledger.h"
+#include "engine/leased.h"
 #include "engine/permits.h"
 
 #include <stdio.h>
@@ -9,13 +11,22 @@
 /* A refund of a take less than this ago is treated as immediate. */
 #define PRESENT_US 1000
 
+/* Whether leased units pay for the eval. An op that was sent for it comes first. */
+static bool is_paid(const struct weir__request_ctx *ctx, struct weir__rule_eval *eval)
+{
+    if (eval->lease == WEIR__LEASE_SPENT || (ctx->async && weir__async_take_spend(ctx->async, ctx, eval)))
+        return true;
+    return !(ctx->async && ctx->async->request.op_count) && weir__lease_spend(ctx, eval);
+}
+
 void weir__strict_mark(struct weir__request_ctx *ctx)
 {
     ctx->strict = 0;
     for (size_t i = 0; i < ctx->count; i++) {
         struct weir__rule_eval *eval = &ctx->evals[i];
-        eval->strict = eval->quota && !eval->replaced &&
-                       weir__consistency_of(ctx->engine, ctx->ruleset, eval->rule) == WEIR__STRICT;
+        enum weir__consistency consistency =
+            eval->quota && !eval->replaced ? weir__consistency_of(ctx->engine, ctx->ruleset, eval->rule) : WEIR__LOCAL;
+        eval->strict = consistency == WEIR__STRICT || (consistency == WEIR__LEASED && !is_paid(ctx, eval));
         eval->reply = NULL;
         eval->skipped = eval->skipped_in_prepare = eval->keeps_units = false;
         ctx->strict += eval->strict;
@@ -217,14 +228,23 @@ static uint32_t look(struct weir__request_ctx *ctx)
         reports |= report;
     }
     weir__request_peek(ctx);
-    return weir__request_takes(ctx) && weir__request_denied(ctx) && !reports ? 0 : open;
+    bool denied = weir__request_takes(ctx) && weir__request_denied(ctx) && !reports;
+    if (denied)
+        weir__lease_put_back(ctx);
+    return denied ? 0 : open;
 }
 
 int weir__strict_prepare(struct weir__request_ctx *ctx, weir_async *async)
 {
+    if (ctx->ruleset->leased && weir__leases_suffice(ctx))
+        return 0;
     uint32_t open = look(ctx);
     async->skipped_in_prepare += (uint32_t)ctx->strict - open;
     int error = open ? add_all(ctx, async) : 0;
+    if (error)
+        weir__lease_put_back(ctx);
+    else
+        error = weir__async_keep_spends(async, ctx);
     return error ? error : open != 0;
 }
 
@@ -298,7 +318,9 @@ void weir__strict_apply(struct weir__request_ctx *ctx)
             weir__eval_look_full(ctx, eval);
             remember(ctx, eval);
         } else {
-            eval->skipped_in_prepare = ctx->skipped_in_prepare || (async && async->skipped_in_prepare);
+            /* Leased units that another process spent between preparation and check: its op was not sent either. */
+            bool dry = async && weir__consistency_of(ctx->engine, ctx->ruleset, eval->rule) == WEIR__LEASED;
+            eval->skipped_in_prepare = ctx->skipped_in_prepare || dry || (async && async->skipped_in_prepare);
             if (async && async->skipped_in_prepare)
                 async->skipped_in_prepare--;
             eval->skipped = !denied_here(ctx, eval);
@@ -358,6 +380,8 @@ void weir__strict_keep(struct weir__request_ctx *ctx)
             eval->reply->keep = true;
             if (weir__is_flight(eval->quota))
                 weir__remote_permit_add(ctx->permits, eval->reply);
+            if (eval->rule && ctx->ruleset->consistency[eval->rule->index] == WEIR__LEASED)
+                weir__lease_record_wait(ctx, eval);
             continue;
         }
         eval->decision.remaining += eval->cost;
