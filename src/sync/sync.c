@@ -192,6 +192,7 @@ static int exchange(struct weir__sync *sync, uint64_t count)
                                                  .sender = header->sender,
                                                  .batch = header->batch};
     int64_t began_ns = sync->with.now(sync->segment).mono_ns;
+    sync->sent_us = began_ns / 1000;
     sync->request.deadline_us = weir__monotonic_us() + sync->timeout_us;
     int error = sync->with.send_request(sync->with.send_context, &sync->request);
     int64_t took = (sync->with.now(sync->segment).mono_ns - began_ns) / 1000;
