@@ -11,9 +11,9 @@
 
 #define SCALE        256            /* of weir__sync_entry.demand */
 #define AHEAD_S      2              /* seconds of demand that a refill aims at; lua/leases.lua has the same */
-#define DEMAND_MIN   2              /* units a second: less is not leased */
+#define DEMAND_MIN   1              /* units a second: less is not leased */
 #define REPORT_MS    1000           /* between two reports of a lease that needs no refill */
-#define IDLE_MS      2000           /* without demand, after which all is returned */
+#define IDLE_MS      5000           /* without demand, after which all is returned */
 #define EMPTY_MAX    3              /* 2^3 intervals between requests for units of an exhausted counter */
 #define PLACES       UINT64_C(4096) /* sequence numbers of a batch */
 #define DRIFT        1024           /* the host's clock is at most 1/1024 slower than the server's */
@@ -65,7 +65,8 @@ struct terms {
 static struct terms terms_of(const struct weir__sync *sync, const struct weir__sync_entry *f, int64_t unspent,
                              uint32_t now_ms)
 {
-    int64_t demand = f->demand / SCALE, goal = AHEAD_S * (int64_t)f->demand / SCALE;
+    bool wanted = f->demand >= DEMAND_MIN * SCALE;
+    int64_t goal = (AHEAD_S * (int64_t)f->demand + SCALE - 1) / SCALE;
     uint32_t age_ms = now_ms - f->leased_ms;
     uint64_t interval_ms = sync->with.interval_ms ? sync->with.interval_ms : 1;
     struct terms terms = {.leave = INT64_MAX};
@@ -76,12 +77,12 @@ static struct terms terms_of(const struct weir__sync *sync, const struct weir__s
         terms = (struct terms){.needed = true, .leave = 0, .want = goal};
     } else if (unspent > 2 * goal + 1 && age_ms >= REPORT_MS) {
         terms = (struct terms){.needed = true, .leave = goal};
-    } else if (demand >= DEMAND_MIN && unspent < demand) {
+    } else if (wanted && unspent * SCALE <= f->demand) {
         terms.needed = age_ms >= interval_ms << f->empty || !f->empty;
         terms.want = goal > unspent ? goal - unspent : 0;
     } else if (unspent > 0 && age_ms >= REPORT_MS) {
         terms.needed = true;
-        terms.want = demand >= DEMAND_MIN && goal > unspent ? goal - unspent : 0;
+        terms.want = wanted && goal > unspent ? goal - unspent : 0;
     }
     return terms;
 }
