@@ -324,6 +324,8 @@ bool weir__async_take_spend(weir_async *async, const struct weir__request_ctx *c
 
 void weir__async_drop_spends(weir_async *async)
 {
+    if (!async->spent_count) /* the engine may be closed already */
+        return;
     weir_segment *segment = async->engine->segment;
     for (uint32_t i = 0; i < async->spent_count; i++) {
         const struct weir__lease_kept *kept = &async->spent[i];
