@@ -2,7 +2,7 @@
 -- array: the counter's own value (empty: none), then five numbers for each lease: host (0: no longer known), units, last
 -- grant (twice the units, plus 1 if the units held before it were known), sequence number, expiry. An expired lease is kept
 -- for LIFE, for its sequence number alone.
-local LIFE, AHEAD, HOSTS = 5000000, 2000000, 64
+local LIFE, AHEAD, HOSTS = 5000000, 4000000, 64
 -- Units that refill in a time; buckets only.
 local function refilled(limit, decide, time)
     local p, q = a[limit + 3], a[limit + 4]

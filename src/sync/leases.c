@@ -10,9 +10,9 @@
 #include <stdlib.h>
 
 #define SCALE        256            /* of weir__sync_entry.demand */
-#define AHEAD_S      2              /* seconds of demand that a refill aims at; lua/leases.lua has the same */
+#define AHEAD_S      4              /* seconds of demand that a refill aims at; lua/leases.lua has the same */
 #define DEMAND_MIN   1              /* units a second: less is not leased */
-#define REPORT_MS    1000           /* between two reports of a lease that needs no refill */
+#define REPORT_MS    2000           /* between two reports of a lease that needs no refill */
 #define IDLE_MS      5000           /* without demand, after which all is returned */
 #define EMPTY_MAX    3              /* 2^3 intervals between requests for units of an exhausted counter */
 #define PLACES       UINT64_C(4096) /* sequence numbers of a batch */

@@ -144,7 +144,7 @@ TEST(flushed_store_ends_leases)
     int64_t unspent = leased_units(&hosts[0]).units;
     CHECK(unspent > 0);
     server_do("FLUSHALL");
-    usleep(1100000);
+    usleep(2200000);
     CHECK_EQ(host_check(&hosts[0], REQUEST, 1), 1);
     CHECK_EQ(host_round(&hosts[0]), 0);
     int64_t admitted = 0;
