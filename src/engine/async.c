@@ -41,7 +41,7 @@ void weir_async_clear(weir_async *async)
     struct weir__group *groups = async->request.groups;
     weir__async_drop_spends(async);
     async->request = async->back = (struct weir__store_request){.ops = ops, .groups = groups};
-    async->next = async->skipped_in_prepare = 0;
+    async->next = async->skipped_in_prepare = async->promised_count = 0;
     async->dice = 0;
 }
 

@@ -74,6 +74,12 @@ struct weir__request_ctx {
     bool warned; /* the decision of some eval has WEIR_WARNED */
 };
 
+/* Leased units of a counter that a check relies on: see leased.h. */
+struct weir__lease_promise {
+    uint64_t hash; /* of the counter */
+    int64_t cost;
+};
+
 /* A spend of leased units: see leased.h. */
 struct weir__spend {
     int64_t end_us;    /* of the lease */

@@ -220,11 +220,49 @@ static bool look_at_all(const struct weir__request_ctx *ctx, const struct weir__
     return true;
 }
 
-bool weir__leases_suffice(const struct weir__request_ctx *ctx)
+static bool keep(weir_async *async, uint64_t hash, int64_t cost, struct weir__spend spend)
+{
+    if (async->spent_count == async->spent_capacity) {
+        uint32_t capacity = async->spent_capacity ? 2 * async->spent_capacity : 4;
+        struct weir__lease_kept *larger = realloc(async->spent, capacity * sizeof *larger);
+        if (!larger)
+            return false;
+        async->spent = larger;
+        async->spent_capacity = capacity;
+    }
+    async->spent[async->spent_count++] = (struct weir__lease_kept){hash, cost, false, spend};
+    return true;
+}
+
+/* Spends what the first check relies on, before further checks spend it. */
+static void keep_promises(const struct weir__op *op, weir_async *async)
+{
+    for (uint32_t i = 0; i < async->promised_count; i++) {
+        const struct weir__lease_promise *promise = &async->promised[i];
+        struct weir__key_location where;
+        struct weir__leased after;
+        bool spent;
+        weir__leased_locate(op, promise->hash, &where);
+        if (weir__leased_spend(op, &where, promise->cost, &spent, &after) == 0 && spent &&
+            !keep(async, promise->hash, promise->cost, spend_with(&after)))
+            (void)put_back(op, promise->hash, promise->cost, after.end_us);
+    }
+    async->promised_count = 0;
+}
+
+bool weir__leases_suffice(const struct weir__request_ctx *ctx, weir_async *async)
 {
     struct leased_take takes[WEIR__FAST_MAX];
     struct weir__op op = operation(ctx);
-    return look_at_all(ctx, &op, true, takes);
+    bool first = !async->promised_count && !async->spent_count && !async->request.op_count;
+    keep_promises(&op, async);
+    if (!first || !look_at_all(ctx, &op, true, takes))
+        return false;
+    for (size_t i = 0; i < ctx->count; i++)
+        if (is_leased(ctx, &ctx->evals[i]))
+            async->promised[async->promised_count++] =
+                (struct weir__lease_promise){hash_of(ctx, &ctx->evals[i]), ctx->evals[i].cost};
+    return true;
 }
 
 static bool swap(const struct weir__request_ctx *ctx, const struct weir__op *op, const struct weir__rule_eval *eval,
@@ -258,7 +296,9 @@ bool weir__take_all_leased(const struct weir__request_ctx *ctx)
 {
     struct leased_take takes[WEIR__FAST_MAX];
     struct weir__op op = operation(ctx);
-    if ((ctx->async && ctx->async->spent_count) || !look_at_all(ctx, &op, false, takes))
+    weir_async *async = ctx->async;
+    /* Of several checks some may have spent already, or sent an op. */
+    if ((async && (async->spent_count || async->request.op_count)) || !look_at_all(ctx, &op, false, takes))
         return false;
     for (size_t i = 0; i < ctx->count; i++)
         if (!swap(ctx, &op, &ctx->evals[i], &takes[i])) {
@@ -276,6 +316,8 @@ bool weir__take_all_leased(const struct weir__request_ctx *ctx)
                                          .remaining = takes[i].step.remaining,
                                          .reset_after_ns = takes[i].step.reset_after_ns};
     }
+    if (async)
+        async->promised_count = 0;
     weir__count(&op.stats->verdict[WEIR_ALLOW], ctx->count);
     return true;
 }
@@ -288,18 +330,10 @@ int weir__async_keep_spends(weir_async *async, const struct weir__request_ctx *c
         struct weir__rule_eval *eval = &ctx->evals[i];
         if (eval->lease != WEIR__LEASE_SPENT)
             continue;
-        if (async->spent_count == async->spent_capacity) {
-            uint32_t capacity = async->spent_capacity ? 2 * async->spent_capacity : 4;
-            struct weir__lease_kept *larger = realloc(async->spent, capacity * sizeof *larger);
-            if (!larger) {
-                weir__lease_put_back(ctx);
-                return WEIR_ENOMEM;
-            }
-            async->spent = larger;
-            async->spent_capacity = capacity;
+        if (!keep(async, hash_of(ctx, eval), eval->cost, *spend_of(ctx, eval))) {
+            weir__lease_put_back(ctx);
+            return WEIR_ENOMEM;
         }
-        async->spent[async->spent_count++] =
-            (struct weir__lease_kept){hash_of(ctx, eval), eval->cost, false, *spend_of(ctx, eval)};
         eval->lease = WEIR__LEASE_UNUSED;
     }
     return 0;
@@ -310,7 +344,9 @@ bool weir__async_take_spend(weir_async *async, const struct weir__request_ctx *c
     if (!is_leased(ctx, eval) || !async->spent_count)
         return false;
     uint64_t hash = hash_of(ctx, eval);
-    for (uint32_t i = 0; i < async->spent_count; i++) {
+    while (async->spent_next < async->spent_count && async->spent[async->spent_next].used)
+        async->spent_next++;
+    for (uint32_t i = async->spent_next; i < async->spent_count; i++) {
         struct weir__lease_kept *kept = &async->spent[i];
         if (kept->used || kept->hash != hash || kept->cost != eval->cost)
             continue;
@@ -333,5 +369,5 @@ void weir__async_drop_spends(weir_async *async)
         if (!kept->used)
             (void)put_back(&op, kept->hash, kept->cost, kept->spend.end_us);
     }
-    async->spent_count = 0;
+    async->spent_count = async->spent_next = 0;
 }

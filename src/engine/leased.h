@@ -3,7 +3,8 @@
  * (table/leased.h), or the store decides as under strict. docs/internals/leases.md.
  *
  * If a request needs the store, what its slots have is spent before the request is sent. In between, an asynchronous
- * check keeps the spends (weir_async.spent); they are put back if the check does not use them.
+ * check keeps the spends (weir_async.spent); they are put back if the check does not use them. A single check that
+ * slots with plenty decide spends nothing until it is made (weir_async.promised); with a second one, all spend.
  */
 #ifndef WEIR_ENGINE_LEASED_H
 #define WEIR_ENGINE_LEASED_H
@@ -34,8 +35,11 @@ int weir__lease_operate(const struct weir__request_ctx *ctx, struct weir__rule_e
 /* Puts back what the evals have spent and the request has not taken. */
 void weir__lease_put_back(const struct weir__request_ctx *ctx);
 
-/* True if slots decide the request without the store, and have so much that no other process empties them meanwhile. */
-bool weir__leases_suffice(const struct weir__request_ctx *ctx);
+/*
+ * True if slots decide the request without the store, and have so much that no other process empties them meanwhile.
+ * Only for the first check of the asynchronous ones: further ones spend, and so does the first then.
+ */
+bool weir__leases_suffice(const struct weir__request_ctx *ctx, weir_async *async);
 /* The fast path of a request with leased rules: as weir__take_all_fast. */
 bool weir__take_all_leased(const struct weir__request_ctx *ctx);
 

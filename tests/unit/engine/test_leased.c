@@ -191,6 +191,112 @@ TEST(emptied_slot_never_admits)
     close_engine(engine);
 }
 
+/* Checks of one async, as of a batch or a pipeline: begun together, and made in the same order. Returns how many pass. */
+static int together(weir *engine, const char *const *lines, int count, int *begun)
+{
+    static struct test_request r[200];
+    weir_async *async = NULL;
+    int passed = 0;
+    *begun = 0;
+    CHECK_EQ(weir_async_new(engine, &async), 0);
+    for (int i = 0; i < count; i++) {
+        test_request(&r[i], lines[lines[1] ? i : 0]);
+        r[i].query.now = test_seconds(1);
+        r[i].query.async = async;
+        *begun += weir_check_begin(engine, &r[i].query) == 1;
+    }
+    if (*begun)
+        test_store_execute(&store, weir_async_request(async));
+    for (int i = 0; i < count; i++) {
+        weir_result result;
+        CHECK_EQ(weir_check(engine, &r[i].query, &result), 0);
+        passed += weir_passes(&result.decision);
+    }
+    CHECK(!weir_async_rollback(async));
+    weir_async_free(async);
+    return passed;
+}
+
+/* One check spends, one sends an op, and a third one's slot has plenty: each passes, and spends at most once. */
+TEST(checks_of_one_request_do_not_deny_each_other)
+{
+    static const char *const lines[][3] = {
+        {"GET /api user_id=2", "GET /api user_id=3", "GET /api user_id=1"},
+        {"GET /api user_id=1", "GET /api user_id=2", "GET /api user_id=3"},
+        {"GET /api user_id=2", "GET /api user_id=1", "GET /api user_id=1"},
+    };
+    static const int spent[] = {1, 1, 2}, sent[] = {2, 2, 1};
+    for (int i = 0; i < 3; i++)
+        for (int64_t units_there = 10; units_there <= 400; units_there += 390) {
+            int begun;
+            weir *engine = open_engine(leased_only);
+            units(engine, "api", units_there, 50);
+            CHECK_EQ(together(engine, lines[i], 3, &begun), 3);
+            CHECK_EQ(begun, sent[i]);
+            CHECK_EQ(left(engine, "api"), units_there - spent[i]);
+            close_engine(engine);
+        }
+}
+
+/* What exceeds the slot is for the store, which has units. */
+TEST(checks_of_one_key_begun_together_all_pass)
+{
+    static const char *const line[] = {"GET /api user_id=1", NULL};
+    static const int64_t there[] = {3, 63, 65, 100, 199, 200, 264, 300};
+    for (size_t i = 0; i < sizeof there / sizeof *there; i++) {
+        int begun;
+        weir *engine = open_engine(leased_only);
+        units(engine, "api", there[i], 350);
+        CHECK_EQ(together(engine, line, 200, &begun), 200);
+        CHECK_EQ(begun, there[i] < 200 ? 200 - there[i] : 0);
+        CHECK_EQ(left(engine, "api"), there[i] < 200 ? 0 : there[i] - 200);
+        close_engine(engine);
+    }
+}
+
+/* Another process empties the slot that the first check relies on, and the agent refills it before the check. */
+TEST(check_spends_although_an_op_was_sent_for_another)
+{
+    static const char *const lines[] = {"GET /api user_id=1", "GET /api user_id=2"};
+    struct test_request r[2];
+    weir_async *async = NULL;
+    weir *engine = open_engine(leased_only);
+    CHECK_EQ(weir_async_new(engine, &async), 0);
+    units(engine, "api", 400, 0);
+    for (int i = 0; i < 2; i++) {
+        test_request(&r[i], lines[i]);
+        r[i].query.now = test_seconds(1);
+        r[i].query.async = async;
+        CHECK_EQ(weir_check_begin(engine, &r[i].query), i);
+        units(engine, "api", 0, 0);
+    }
+    units(engine, "api", 20, 0);
+    test_store_execute(&store, weir_async_request(async));
+    for (int i = 0; i < 2; i++) {
+        weir_result result;
+        CHECK_EQ(weir_check(engine, &r[i].query, &result), 0);
+        CHECK(weir_passes(&result.decision));
+    }
+    CHECK_EQ(left(engine, "api"), 19);
+    weir_async_free(async);
+    close_engine(engine);
+}
+
+/* An op of a strict rule that was not sent is still known as such if a leased check comes first. */
+TEST(skipped_ops_of_other_checks_stay_known)
+{
+    static const char *const lines[] = {"GET /both user_id=1", "GET /both user_id=2", "GET /api user_id=1"};
+    int begun;
+    weir *engine = open_engine(rules);
+    CHECK_EQ(passing(engine, "GET /both user_id=1", 1, 10), 5);
+    CHECK_EQ(passing(engine, "GET /both user_id=2", 1, 10), 5); /* both are remembered as denied */
+    units(engine, "api", 100, 0);
+    CHECK_EQ(together(engine, lines, 3, &begun), 1);
+    CHECK_EQ(begun, 0);
+    CHECK_EQ(left(engine, "api"), 99);
+    close_engine(engine);
+}
+
 TEST(shadow_rule_has_a_lease_of_its_own)
 {
     weir *engine = open_engine(rules);
