@@ -76,6 +76,17 @@ struct lease_change {
     bool done;      /* SPEND, out */
 };
 
+/*
+ * The low bits of an end are a generation, which every report and grant changes: a spend before one of them is not rolled
+ * back after it, even if the ends are those of the same window. The end is never later than that of the grant.
+ */
+#define GENERATIONS INT64_C(256)
+
+static int64_t generation(int64_t end_us, int64_t number)
+{
+    return (end_us & -GENERATIONS) | (number & (GENERATIONS - 1));
+}
+
 static int64_t at_most(int64_t units)
 {
     return units < WEIR__LEASED_MAX ? units : WEIR__LEASED_MAX;
@@ -84,6 +95,7 @@ static int64_t at_most(int64_t units)
 /* Computes the lease after a change. False: it is unchanged. */
 static bool apply(const struct weir__op *op, struct lease_change *change, struct weir__leased *leased)
 {
+    int64_t end_us;
     switch (change->kind) {
     case SPEND:
         change->done = leased->units >= change->units;
@@ -97,19 +109,20 @@ static bool apply(const struct weir__op *op, struct lease_change *change, struct
     case REPORT:
         change->given = leased->units > change->units ? leased->units - change->units : 0;
         leased->units -= change->given;
-        leased->end_us -= leased->end_us ? 1 : 0;
+        leased->end_us = leased->end_us ? generation(leased->end_us, leased->end_us + 1) : 0;
         return leased->end_us != 0;
     case PUT:
-        if (change->end_us <= op->mono_us && change->known)
+        /* Without a lease there may have been one that was evicted: any number but a fixed one. */
+        end_us = generation(change->end_us - GENERATIONS, leased->end_us ? leased->end_us + 1 : op->mono_us);
+        if (end_us <= op->mono_us && change->known)
             return false;
-        if (change->end_us <= op->mono_us) {
+        if (end_us <= op->mono_us) {
             *leased = (struct weir__leased){0, 0, 0};
             return true;
         }
         leased->units = at_most((change->known ? leased->units : 0) + change->units);
         leased->pool = change->pool;
-        /* An end that is never the same twice: a spend before the grant is not rolled back after it. */
-        leased->end_us = change->end_us == leased->end_us ? change->end_us - 1 : change->end_us;
+        leased->end_us = end_us;
         return true;
     case READ:
     default:
