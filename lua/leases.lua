@@ -55,7 +55,7 @@ unwrap = function(value, limit, decide)
         local rest = used - refilled(limit, decide, now - since)
         for i = 2, #leases + 1, 5 do
             local at = leases[i + 4] and leases[i + 4] < now and leases[i + 4] or now
-            local units = units_on_record(leases, at < now and at or now + 1)
+            local units = units_on_record(leases, at) -- also of what ends just now
             local left = units - refilled(limit, decide, now - at)
             if left > 0 and (left > rest or left == rest and at > since) then
                 since, used, rest = at, units, left

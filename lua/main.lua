@@ -178,7 +178,7 @@ local function evaluate(pending, others)
             more = struct.pack('>I8I8', granted or 0, lasts or 0)
             return code, remaining, reset, missed, fresh, till, false, name, 0
         end
-    elseif value and decide == log and byte(value) == 76 then
+    elseif value and decide == log and byte(value) == 76 and ours(value) then
         value = false
     end
     if level then

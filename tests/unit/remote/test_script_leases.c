@@ -31,6 +31,13 @@ static int64_t granted(weir_limit limit, const char *name, uint64_t host, uint64
     return op.units.granted;
 }
 
+static int64_t server_time(weir_limit limit)
+{
+    struct weir__store_op op = make_op(limit, "clock", WEIR__OP_PEEK, 0);
+    run(&op);
+    return op.at_us;
+}
+
 static weir_limit fixed(int64_t limit)
 {
     return made((weir_params){
@@ -112,6 +119,54 @@ TEST(units_on_record_do_not_recover)
     CHECK_EQ(left(limit, "k"), 100);
 }
 
+/* Runs an op at a time of the server that the test sets. */
+static void run_at(struct weir__store_op *op, int64_t now_us)
+{
+    static const char clock[] = "local clock = call('TIME')";
+    static char script[256 << 10];
+    struct weir__group group = {0, 1, false};
+    struct weir__store_request request = {.ops = op, .op_count = 1, .groups = &group, .group_count = 1};
+    struct weir__group_ref ref = {&request, 0};
+    struct weir__buffer buffer = {0};
+    void *got = NULL;
+    const char *at = strstr(weir__script, clock);
+    CHECK(at && strlen(weir__script) < sizeof script - 64);
+    snprintf(script, sizeof script, "%.*slocal clock = {%lld, %lld}%s", (int)(at - weir__script), weir__script,
+             (long long)(now_us / SECOND), (long long)(now_us % SECOND), at + sizeof clock - 1);
+    redisReply *loaded = redisCommand(server.context, "SCRIPT LOAD %s", script);
+    CHECK(loaded && loaded->type == REDIS_REPLY_STRING && loaded->len == 40);
+    weir__script_call(&buffer, &ref, 1, NULL);
+    char *digits = memmem(buffer.data, buffer.len, weir__script_sha, 40);
+    CHECK(digits != NULL);
+    memcpy(digits, loaded->str, 40);
+    CHECK_EQ(redisAppendFormattedCommand(server.context, buffer.data, buffer.len), REDIS_OK);
+    CHECK_EQ(redisGetReply(server.context, &got), REDIS_OK);
+    CHECK_EQ(weir__script_read(got, &ref, 1), 0);
+    CHECK_EQ(op->error, 0);
+    freeReplyObject(got);
+    freeReplyObject(loaded);
+    free(buffer.data);
+}
+
+/* What a host may spend until its lease ends has not recovered by then, nor just then. */
+TEST(units_on_record_do_not_recover_until_the_lease_has_ended)
+{
+    if (!begin())
+        return;
+    weir_limit limit = made((weir_params){.limit = 100, .window_ns = 5 * WEIR_SECOND});
+    int64_t now = server_time(limit);
+    for (int64_t after = 5 * SECOND - 1; after <= 5 * SECOND + 1; after++) {
+        struct weir__store_op leased = lease(limit, "k", 7, 1, 0, 0, 0, 50), take = make_op(limit, "k", WEIR__OP_TAKE, 1);
+        server_do("FLUSHALL");
+        run_at(&leased, now);
+        CHECK_EQ(leased.units.granted, 50);
+        CHECK_EQ(leased.units.life_us, 5 * SECOND);
+        run_at(&take, now + after);
+        CHECK_EQ(take.decision.verdict, WEIR_ALLOW);
+        CHECK_EQ(take.decision.remaining, 49);
+    }
+}
+
 TEST(reset_keeps_what_is_on_record_as_used)
 {
     if (!begin())
@@ -146,6 +201,11 @@ TEST(foreign_values_are_left_alone)
         }
     server_do("DEL k");
     struct weir__store_op log_op = make_op(logged(10, false), "k", WEIR__OP_TAKE, 1);
+    server_do("SET k Lorem");
+    CHECK_EQ(server_one(&log_op), 0);
+    CHECK_EQ(log_op.error, WEIR_ESTOREWRONGTYPE);
+    CHECK_EQ(number_of("STRLEN k"), 5);
+    server_do("DEL k");
     CHECK_EQ(granted(limits[1], "k", 1, 1, 0, 0, 0, 30), 30);
     run(&log_op); /* the rule has another algorithm now: another counter */
     CHECK_EQ(log_op.decision.remaining, 9);
@@ -197,13 +257,6 @@ static void admit(struct ideal *ideal, int64_t now_us, int64_t cost)
     }
     CHECK_EQ(decision.verdict, WEIR_ALLOW);
     ideal->admitted += cost;
-}
-
-static int64_t server_time(weir_limit limit)
-{
-    struct weir__store_op op = make_op(limit, "clock", WEIR__OP_PEEK, 0);
-    run(&op);
-    return op.at_us;
 }
 
 static void exchange(struct simulated *host, weir_limit limit, uint64_t id, uint64_t *random)
