@@ -3,11 +3,13 @@
  * docs/internals/leases.md has the protocol and why it is exact.
  */
 #include "base/clock.h"
+#include "base/hash.h"
 #include "engine/segment.h"
 #include "sync/sync_internal.h"
 #include "table/leased.h"
 
 #include <stdlib.h>
+#include <unistd.h>
 
 #define SCALE        256            /* of weir__sync_entry.demand */
 #define AHEAD_S      4              /* seconds of demand that a refill aims at; lua/leases.lua has the same */
@@ -31,12 +33,28 @@ bool weir__sync_is_leased(const struct weir__sync *sync, const struct weir__sync
     return counter->rule && sync->ruleset->consistency[counter->rule->index] == WEIR__LEASED;
 }
 
-/* 52 bits of the ledger's name, which differ by tier: each tier has its own entry, but one counter in the store. */
+/* Stays the same when the agent is replaced. Containers of one machine have the same boot, but other names. */
+uint64_t weir__sync_machine(void)
+{
+    struct {
+        uint64_t boot[2];
+        char name[256];
+    } machine;
+    memset(&machine, 0, sizeof machine);
+    weir__boot_id(machine.boot);
+    (void)!gethostname(machine.name, sizeof machine.name - 1);
+    return XXH3_64bits(&machine, sizeof machine);
+}
+
+/*
+ * 52 bits of the ledger's name, mixed with the machine, since a ledger may have been copied; they differ by tier: each
+ * tier has its own entry, but one counter in the store.
+ */
 static uint64_t host_of(const struct weir__sync *sync, uint64_t tier)
 {
     char digits[14] = {0};
     memcpy(digits, sync->ledger->header->sender, sizeof digits - 1);
-    uint64_t host = (strtoull(digits, NULL, 16) ^ tier) & ((UINT64_C(1) << 52) - 1);
+    uint64_t host = (strtoull(digits, NULL, 16) ^ tier ^ sync->machine) & ((UINT64_C(1) << 52) - 1);
     return host ? host : 1;
 }
 

@@ -57,6 +57,7 @@ struct weir__sync *weir__sync_new(const struct weir__sync_options *options)
     sync->batch_max = WEIR__LEDGER_BATCH_MAX;
     sync->slices = 1;
     sync->begun_ms = weir__coarse_ms();
+    sync->machine = weir__sync_machine();
     sync->segment = options->engine->segment;
     sync->ledger = &options->engine->deltas.ledger;
     sync->tracked = calloc(sync->ledger->entries, sizeof *sync->tracked);

@@ -78,6 +78,7 @@ struct weir__sync {
     bool store_reset;      /* the current batch detected one */
     int64_t sent_us;       /* when the batch was sent, by the segment's monotonic clock */
     bool returning;        /* all leases are returned */
+    uint64_t machine;      /* of this boot and host name: tells hosts with copies of one ledger apart */
 
     struct weir__store_request request;
     struct weir__store_op *ops;
@@ -124,6 +125,7 @@ bool weir__sync_is_leased(const struct weir__sync *sync, const struct weir__sync
 bool weir__sync_fill_lease(struct weir__sync *sync, uint64_t index, const struct weir__ledger_entry *entry,
                            const struct weir__sync_counter *counter, uint64_t place);
 /* False: the slot could not be read. */
+uint64_t weir__sync_machine(void);
 bool weir__sync_fill_lease_again(struct weir__sync *sync, uint64_t place, const struct weir__ledger_entry *entry);
 void weir__sync_apply_lease(struct weir__sync *sync, uint64_t place);
 
