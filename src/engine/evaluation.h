@@ -97,7 +97,7 @@ struct weir__scratch {
     uint32_t found[WEIR__MATCHES_MAX];
     struct weir__rule_eval evals[WEIR__MATCHES_MAX];
     struct weir__values values;
-    weir_permits permits; /* for a caller that passes none */
+    weir_permits permits;                         /* for a caller that passes none */
     struct weir__spend spends[WEIR__MATCHES_MAX]; /* by eval */
     char keys[WEIR__MATCHES_MAX * WEIR__KEY_MAX];
     struct weir__quota quotas[WEIR__MATCHES_MAX]; /* effective limits, or those that descriptors bring */

@@ -9,7 +9,8 @@
 #include <stdlib.h>
 
 #define SWAP_TRIES 8
-/* Costs that a slot has at least if a request relies on it without spending: one for each process that may come first. */
+/* Costs that a slot has at least if a request relies on it without spending: one for each process that may come first.
+ */
 #define PLENTY 64
 
 static bool is_leased(const struct weir__request_ctx *ctx, const struct weir__rule_eval *eval)
@@ -52,9 +53,8 @@ static int64_t reset_us(const weir_limit *limit, int64_t used, weir_time now)
     if (used <= 0)
         return 0;
     if (limit->algorithm <= WEIR_LEAKY_BUCKET)
-        return limit->refill == WEIR_REFILL_CONTINUOUS
-                   ? weir__mul_div_up(used, limit->period_us, limit->period_units)
-                   : (used + limit->limit - 1) / limit->limit * limit->window_us;
+        return limit->refill == WEIR_REFILL_CONTINUOUS ? weir__mul_div_up(used, limit->period_us, limit->period_units)
+                                                       : (used + limit->limit - 1) / limit->limit * limit->window_us;
     if (limit->algorithm == WEIR_SLIDING_WINDOW_COUNTER)
         return limit->buckets == 2 ? 2 * limit->window_us - wall_us % limit->window_us : limit->window_us;
     if (limit->align == WEIR_ALIGN_FIRST_REQUEST)

@@ -12,8 +12,8 @@
 #define PRESENT_US 1000
 
 /*
- * Whether leased units pay for the eval. An op that was sent for it comes first: where any were sent, weir__strict_apply
- * looks for it before it spends.
+ * Whether leased units pay for the eval. An op that was sent for it comes first: where any were sent,
+ * weir__strict_apply looks for it before it spends.
  */
 static bool is_paid(const struct weir__request_ctx *ctx, struct weir__rule_eval *eval, bool preparing)
 {
@@ -249,7 +249,8 @@ static uint32_t look(struct weir__request_ctx *ctx)
     return denied ? 0 : open;
 }
 
-/* Number of ops of strict rules that are not sent, after `look`. A leased rule without a reply needs none: see apply. */
+/* Number of ops of strict rules that are not sent, after `look`. A leased rule without a reply needs none: see apply.
+ */
 static uint32_t skipped(const struct weir__request_ctx *ctx, uint32_t open)
 {
     uint32_t count = 0;

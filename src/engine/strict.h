@@ -24,7 +24,7 @@ struct weir_async {
     uint64_t dice; /* random number of the preparation, which also decides whether the check is shed; 0: not drawn */
     uint32_t shed[WEIR__LOAD_CLASSES]; /* the shares that go with `dice` */
     uint32_t skipped_in_prepare; /* ops of strict rules that were not added, since the request is denied without them */
-    struct weir__lease_kept *spent;    /* leased units that were spent for the checks: see leased.h */
+    struct weir__lease_kept *spent; /* leased units that were spent for the checks: see leased.h */
     uint32_t spent_count, spent_capacity;
     uint32_t spent_next;     /* index before which all are used */
     uint32_t promised_count; /* leased units that the only check so far relies on without spending */

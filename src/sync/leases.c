@@ -107,8 +107,8 @@ static struct terms terms_of(const struct weir__sync *sync, const struct weir__s
 
 /* ---- Building ops ---- */
 
-static void fill(const struct weir__sync *sync, uint64_t place, const struct weir__ledger_entry *entry,
-                 uint64_t batch, int64_t want, int64_t unspent)
+static void fill(const struct weir__sync *sync, uint64_t place, const struct weir__ledger_entry *entry, uint64_t batch,
+                 int64_t want, int64_t unspent)
 {
     struct weir__store_op *op = &sync->ops[place];
     const struct weir__ledger_in_flight *note = &sync->ledger->note[place];

@@ -33,11 +33,10 @@ static struct weir__leased unpack(const struct weir__op *op, weir__cell cell)
 
 static weir__cell pack(const struct weir__leased *leased, uint64_t tag, weir__cell seen)
 {
-    struct weir__slot_fields fields = {
-        .tag = tag,
-        .version = weir__version_kept(seen),
-        .used = pool_encode(leased->pool) << WEIR__LEASED_BITS | (uint64_t)leased->units,
-        .anchor = (uint64_t)leased->end_us & WEIR__TIME_MASK};
+    struct weir__slot_fields fields = {.tag = tag,
+                                       .version = weir__version_kept(seen),
+                                       .used = pool_encode(leased->pool) << WEIR__LEASED_BITS | (uint64_t)leased->units,
+                                       .anchor = (uint64_t)leased->end_us & WEIR__TIME_MASK};
     return weir__cell_pack(fields);
 }
 
@@ -70,15 +69,15 @@ struct lease_change {
     enum change_kind kind;
     int64_t units;  /* to spend, to put back, to leave at most, or to put */
     int64_t end_us; /* of the spend that is rolled back, or of the grant */
-    int64_t pool; /* PUT */
+    int64_t pool;   /* PUT */
     bool known;     /* PUT */
     int64_t given;  /* REPORT, out */
     bool done;      /* SPEND, out */
 };
 
 /*
- * The low bits of an end are a generation, which every report and grant changes: a spend before one of them is not rolled
- * back after it, even if the ends are those of the same window. The end is never later than that of the grant.
+ * The low bits of an end are a generation, which every report and grant changes: a spend before one of them is not
+ * rolled back after it, even if the ends are those of the same window. The end is never later than that of the grant.
  */
 #define GENERATIONS INT64_C(256)
 

@@ -1,4 +1,5 @@
-/* Leased rules in an evaluation: what slots pay for, what the store decides, and what is put back. The store is simulated. */
+/* Leased rules in an evaluation: what slots pay for, what the store decides, and what is put back. The store is
+ * simulated. */
 #include "strict_requests.h"
 
 #include "engine/leased.h"
@@ -57,8 +58,8 @@ static int64_t units(weir *engine, const char *name, int64_t count, int64_t pool
     struct weir__key_location where;
     struct weir__leased leased, grant = {count, pool, now.mono_ns / 1000 + (real_time ? 60000000 : 99000000)};
     weir__leased_locate(&op, weir__counter_hash(segment, &rule->quotas[0].limit, "u:1", 3), &where);
-    CHECK_EQ(count < 0 ? weir__leased_read(&op, &where, &leased) : weir__leased_put(&op, &where, &grant, false, &leased),
-             0);
+    CHECK_EQ(
+        count < 0 ? weir__leased_read(&op, &where, &leased) : weir__leased_put(&op, &where, &grant, false, &leased), 0);
     weir__hazard_release(&engine->hazards, at);
     return leased.units;
 }
@@ -191,7 +192,8 @@ TEST(emptied_slot_never_admits)
     close_engine(engine);
 }
 
-/* Checks of one async, as of a batch or a pipeline: begun together, and made in the same order. Returns how many pass. */
+/* Checks of one async, as of a batch or a pipeline: begun together, and made in the same order. Returns how many pass.
+ */
 static int together(weir *engine, const char *const *lines, int count, int *begun)
 {
     static struct test_request r[200];
@@ -323,8 +325,9 @@ TEST(blocked_key_is_denied_and_spends_nothing)
 
 TEST(failing_store_decides_only_when_the_slot_is_empty)
 {
-    weir *engine = open_engine("rules: [{ name: api, match: { path: /api }, key: \"u:${user_id}\", limit: 500, window: 1h, "
-                               "consistency: leased, on_store_failure: closed }]\n");
+    weir *engine =
+        open_engine("rules: [{ name: api, match: { path: /api }, key: \"u:${user_id}\", limit: 500, window: 1h, "
+                    "consistency: leased, on_store_failure: closed }]\n");
     store.error = WEIR_ESTOREDOWN;
     units(engine, "api", 20, 0);
     CHECK_EQ(passing(engine, "GET /api user_id=1", 1, 30), 20);

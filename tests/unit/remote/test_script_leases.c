@@ -40,8 +40,8 @@ static int64_t server_time(weir_limit limit)
 
 static weir_limit fixed(int64_t limit)
 {
-    return made((weir_params){
-        .algorithm = WEIR_FIXED_WINDOW, .limit = limit, .window_ns = INT64_C(300) * 86400 * WEIR_SECOND});
+    return made(
+        (weir_params){.algorithm = WEIR_FIXED_WINDOW, .limit = limit, .window_ns = INT64_C(300) * 86400 * WEIR_SECOND});
 }
 
 TEST(share_of_a_host_is_half_of_what_is_left_by_hosts)
@@ -156,7 +156,8 @@ TEST(units_on_record_do_not_recover_until_the_lease_has_ended)
     weir_limit limit = made((weir_params){.limit = 100, .window_ns = 5 * WEIR_SECOND});
     int64_t now = server_time(limit);
     for (int64_t after = 5 * SECOND - 1; after <= 5 * SECOND + 1; after++) {
-        struct weir__store_op leased = lease(limit, "k", 7, 1, 0, 0, 0, 50), take = make_op(limit, "k", WEIR__OP_TAKE, 1);
+        struct weir__store_op leased = lease(limit, "k", 7, 1, 0, 0, 0, 50),
+                              take = make_op(limit, "k", WEIR__OP_TAKE, 1);
         server_do("FLUSHALL");
         run_at(&leased, now);
         CHECK_EQ(leased.units.granted, 50);
@@ -264,8 +265,8 @@ static void exchange(struct simulated *host, weir_limit limit, uint64_t id, uint
     int64_t now = server_time(limit);
     int64_t live = now < host->end_us && host->acked ? host->units : 0;
     int64_t give = live ? (int64_t)(test_random(random) % (uint64_t)(live + 1)) * (test_random(random) % 3 == 0) : 0;
-    struct weir__store_op op = lease(limit, "k", id, ++host->batch, host->acked, live - give, give,
-                                     (int64_t)(test_random(random) % 40));
+    struct weir__store_op op =
+        lease(limit, "k", id, ++host->batch, host->acked, live - give, give, (int64_t)(test_random(random) % 40));
     host->units = live - give;
     run(&op);
     if (test_random(random) % 6 == 0) /* the reply is lost, and it is sent again */
@@ -333,11 +334,10 @@ TEST(random_leases_of_windows_are_exact)
 {
     if (!begin())
         return;
-    random_run(
-        made((weir_params){.algorithm = WEIR_FIXED_WINDOW, .limit = 60, .window_ns = WEIR_SECOND / 4}), 3, 4);
+    random_run(made((weir_params){.algorithm = WEIR_FIXED_WINDOW, .limit = 60, .window_ns = WEIR_SECOND / 4}), 3, 4);
     server_do("FLUSHALL");
-    random_run(
-        made((weir_params){.algorithm = WEIR_SLIDING_WINDOW_COUNTER, .limit = 60, .window_ns = WEIR_SECOND / 4}), 3, 5);
+    random_run(made((weir_params){.algorithm = WEIR_SLIDING_WINDOW_COUNTER, .limit = 60, .window_ns = WEIR_SECOND / 4}),
+               3, 5);
 }
 
 TEST_MAIN

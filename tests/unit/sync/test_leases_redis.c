@@ -1,7 +1,6 @@
 /* Leases of units with a real server: exact counts over three hosts, what is returned, and what faults cost. */
 #include "leased_hosts.h"
 
-
 static const char *const rules_of_all[] = {
     LEASED("limit: 300, window: 10h"),
     LEASED("limit: 300, window: 10h, refill: interval"),
@@ -121,7 +120,9 @@ TEST(lost_and_repeated_batches_grant_once)
         for (int round = 0; round < 150; round++)
             for (int i = 0; i < HOSTS; i++) {
                 admitted += host_check(&hosts[i], REQUEST, (int)(test_random(&random) % 4));
-                link_fate = test_random(&random) % 3 ? DELIVERS : test_random(&random) % 2 ? LOSES_REQUEST : LOSES_RESULT;
+                link_fate = test_random(&random) % 3   ? DELIVERS
+                            : test_random(&random) % 2 ? LOSES_REQUEST
+                                                       : LOSES_RESULT;
                 (void)!weir__sync_round(hosts[i].sync);
                 link_fate = DELIVERS;
                 if (test_random(&random) % 8 == 0) { /* another agent */
