@@ -284,6 +284,23 @@ TEST(check_spends_although_an_op_was_sent_for_another)
     close_engine(engine);
 }
 
+static void fill_slot(weir *engine)
+{
+    units(engine, "api", 20, 0);
+}
+
+/* The agent refills the slot between the store's reply and the check: the reply decides, and nothing is refunded. */
+TEST(check_uses_the_reply_to_its_op_before_the_slot)
+{
+    weir *engine = open_engine(leased_only);
+    struct result result = run(engine, "GET /api user_id=1", 1, (struct moment){.before_check = fill_slot});
+    CHECK_EQ(result.prepared, 1);
+    CHECK(result.passes);
+    CHECK_EQ(result.back, 0);
+    CHECK_EQ(left(engine, "api"), 20);
+    close_engine(engine);
+}
+
 /* An op of a strict rule that was not sent is still known as such if a leased check comes first. */
 TEST(skipped_ops_of_other_checks_stay_known)
 {
