@@ -106,7 +106,8 @@ extern "C" {
     X(ELEDGER, 51, "the file of the ledger (by custom the segment's with .ledger) is something else; remove that one") \
     X(ESTOREDISK, 52,                                                                                                  \
       "the store takes no writes, as it cannot write to its disk (MISCONF); give it room, or see its log")             \
-    X(ESTORECLIENTS, 53, "the store lets in no more clients; raise its maxclients, or see who has connections open")   \
+    X(ESTORECLIENTS, 53,                                                                                               \
+      "the store accepts no more clients; raise its maxclients, or look for leaks with CLIENT LIST")                   \
     X(EOWNER, 54,                                                                                                      \
       "another user has put the file where everybody may make files; remove it, or use a folder of its own")           \
     X(ESTORELIB, 55,                                                                                                   \
