@@ -15,12 +15,16 @@ static int open_locked(const char *path, const weir_segment *segment, int *error
 {
     struct stat what;
     int file = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-    *error = file < 0 ? weir__errno_error(errno) : 0;
-    if (!*error && flock(file, LOCK_EX | LOCK_NB) != 0)
+    if (file < 0) {
+        *error = weir__errno_error(errno);
+        return -1;
+    }
+    *error = 0;
+    if (flock(file, LOCK_EX | LOCK_NB) != 0)
         *error = errno == EWOULDBLOCK ? WEIR_ERESIZING : weir__errno_error(errno);
-    if (!*error && (fstat(file, &what) != 0 || what.st_ino != segment->mapped.inode))
+    else if (fstat(file, &what) != 0 || what.st_ino != segment->mapped.inode)
         *error = WEIR_ERESIZING; /* it was replaced */
-    if (*error && file >= 0)
+    if (*error)
         close(file);
     return *error ? -1 : file;
 }
@@ -98,15 +102,15 @@ int weir_segment_resize(const char *path, uint64_t size, weir_resize *result)
         (void)!weir_segment_guard(segment); /* best effort: with 16 others a truncated file ends the process */
         file = open_locked(path, segment, &error);
     }
-    if (!error)
+    if (file >= 0)
         error = finish(segment, &result->moved); /* what a process that died has begun */
-    if (!error) {
+    if (file >= 0 && !error) {
         result->first = segment->table.bytes;
         result->size_before = weir__table_bytes(&segment->table);
         error = choose(result->first, size, &doublings);
         result->size = result->first << doublings;
     }
-    if (!error)
+    if (file >= 0 && !error)
         error = resize(segment, file, doublings, result);
     if (weir_segment_lost(segment))
         error = WEIR_ELOST;
