@@ -14,7 +14,8 @@ db=--db=sqlite:$work/rules.db
 
 # json EXPRESSION: true of the object d on standard input.
 json() { python3 -c "
-import json, sys
+import datetime, json, sys
+def seconds(begin, end): return (datetime.datetime.fromisoformat(end[:19]) - datetime.datetime.fromisoformat(begin[:19])).total_seconds()
 d = json.load(sys.stdin)
 assert $1, json.dumps(d, indent=1)"; }
 # printed LINE: the last output has this line.
@@ -293,6 +294,8 @@ grep -qE '^http://127\.0\.0\.1:9091/#login=[0-9a-f]{12}_[A-Za-z0-9_-]{43}$' link
 reported "logs a browser of this host in, once, until"
 "$weir" token link me --role viewer --json --file linked.yaml | json '"#login=" + d["link"] in d["url"] and d["role"] == "viewer"'
 "$weir" token list --json --file linked.yaml | json 'len(d["items"]) == 2 and "link" not in d["items"][0]'
+# An unused link expires after five minutes, not with the session that it would begin.
+"$weir" token list --json --file linked.yaml | json 'all(0 < seconds(t["created"], t["expires"]) <= 300 for t in d["items"])'
 sed -i 's/127.0.0.1/0.0.0.0/' linked.yaml
 fails 1 "$weir" token link me --role viewer --file linked.yaml
 reported "login links are for an admin listener that only this host can reach"

@@ -7,6 +7,7 @@
 #include "base/file.h"
 #include "cli/cli.h"
 #include "cli/diagnose.h"
+#include "control/control.h"
 #include "serve/serve.h"
 
 #include <arpa/inet.h>
@@ -16,6 +17,7 @@
 #include <glob.h>
 #include <jansson.h>
 #include <microhttpd.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -275,6 +277,9 @@ static void send_traffic(const struct demo *demo)
 static void print_hints(const struct demo *demo, bool traffic)
 {
     const char *me = program_invocation_name, *how = NULL;
+    char path[PATH_MAX]; /* the commands below work in any folder */
+    if (strchr(me, '/') && realpath(me, path))
+        me = path;
     char link[512] = "";
     CURL *curl = curl_easy_init();
     const char *wanted[] = {weir__format("http://127.0.0.1:%d/weir/status", demo->port[METRICS]),
@@ -293,7 +298,11 @@ static void print_hints(const struct demo *demo, bool traffic)
         reply = json_loads(link, 0, NULL);
     const char *url = json_string_value(json_object_get(reply, "url"));
     how = weir__format("%s token link me --role operator --file %s", me, demo->file);
-    if (url)
+    if (!weir__dashboard_is_built())
+        printf("\nDashboard:  none, as npm was not there when weir was built: install npm, make -B; the API is on port "
+               "%d\n",
+               demo->port[ADMIN]);
+    else if (url)
         printf("\nDashboard:  %s\n            logs you in once, within 5 minutes; another link: %s\n", url, how);
     else
         printf("\nDashboard:  http://127.0.0.1:%d; a link that logs you in: %s\n", demo->port[ADMIN], how);
@@ -303,9 +312,11 @@ static void print_hints(const struct demo *demo, bool traffic)
            "  curl -i -H 'X-User-Id: ada' http://127.0.0.1:%d/api/items     # headers report what is left\n"
            "  %s why --segment %s     # why requests were denied\n"
            "  %s top %s               # what it decides, live\n"
-           "In the dashboard: change the limit of a rule, publish it as a shadow, compare, enforce it.\n"
-           "%sCtrl-C stops everything and removes %s.\n\n",
+           "%s%sCtrl-C stops everything and removes %s.\n\n",
            demo->port[GATEWAY], demo->port[GATEWAY], demo->port[GATEWAY], me, demo->file, me, demo->file,
+           weir__dashboard_is_built()
+               ? "In the dashboard: change the limit of a rule, publish it as a shadow, compare, enforce it.\n"
+               : "",
            traffic ? "" : "With --traffic, it sends some requests of its own.\n", demo->folder);
     fflush(stdout);
     json_decref(reply);

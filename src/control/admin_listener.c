@@ -347,6 +347,11 @@ struct weir__admin *weir__admin_start(const struct weir__admin_config *config, s
     return NULL;
 }
 
+bool weir__dashboard_is_built(void)
+{
+    return weir__dashboard_count > 1;
+}
+
 void weir__admin_stop(struct weir__admin *admin)
 {
     if (!admin)

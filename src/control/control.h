@@ -206,6 +206,8 @@ struct weir__admin *weir__admin_start(const struct weir__admin_config *config, s
                                       size_t why_size);
 /* A socket bound to the address, not listening yet; -1, and why. */
 int weir__admin_bind(const struct weir__listener *listener, char *why, size_t why_size);
+/* False: weir was built without npm, and the listener has one page in place of the dashboard, which explains that. */
+bool weir__dashboard_is_built(void);
 /* Finishes requests in flight first. NULL is allowed. */
 void weir__admin_stop(struct weir__admin *admin);
 

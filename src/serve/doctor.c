@@ -155,6 +155,12 @@ static bool is_of_user(const struct doctor *d, long pid, uid_t *user)
 static void check_file(struct doctor *d)
 {
     struct weir__deployment *deployment = &d->deployment;
+    if (access(d->file, F_OK) != 0 && errno == ENOENT) {
+        find(d, WEIR__DOCTOR_WRONG,
+             "%s: No such file; name yours, as in weir doctor /etc/weir/weir.yaml, or write one with weir init",
+             d->file);
+        return;
+    }
     d->config_read = weir__config_load(&deployment->config, d->file, find_diagnostic, d) == 0;
     if (!d->config_read)
         return;

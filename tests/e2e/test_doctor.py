@@ -104,7 +104,7 @@ def test_bad_files(host):
     host.change("limit: 2", "limt: 2")
     has(doctor(host, code=1), "wrong", "weir.yaml", "weir.yaml:9:", "did you mean 'limit'?")
     host.file.unlink()
-    has(doctor(host, code=1), "wrong", "weir.yaml", "No such file")
+    has(doctor(host, code=1), "wrong", "weir.yaml", "No such file", "weir doctor /etc/weir/weir.yaml", "weir init")
     for arguments in (["a", "b"], ["--jsn"]):
         assert subprocess.run([WEIR, "doctor", *arguments], capture_output=True, timeout=60).returncode == 2
 
