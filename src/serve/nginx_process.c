@@ -225,13 +225,16 @@ uint64_t weir__nginx_fingerprint(const struct weir__nginx *nginx)
 }
 
 /* `nginx version: nginx/1.22.1` */
-static bool find_version(struct weir__nginx *nginx)
+static bool find_version(struct weir__nginx *nginx, char *why, size_t size)
 {
     char *argv[] = {nginx->program, argument("-v"), NULL}, output[1024];
     int code = run(argv, -1, output, sizeof output);
     const char *at = strstr(output, "nginx/");
-    if (code != 0 || !at)
+    if (code != 0 || !at) {
+        snprintf(why, size, "%s -v prints no version of nginx, but \"%.*s\" (exit code %d)", nginx->program,
+                 (int)strcspn(output, "\n"), output, code);
         return false;
+    }
     at += strlen("nginx/");
     int part[3] = {0};
     for (int i = 0; i < 3; i++) {
@@ -255,8 +258,8 @@ bool weir__nginx_find(struct weir__nginx *nginx, char *why, size_t size)
     if (!find_program(nginx->program))
         snprintf(why, size, "nginx was not found%s%s; install it, or set WEIR_NGINX to its path",
                  nginx->program[0] ? " at " : "", nginx->program);
-    else if (!find_version(nginx))
-        snprintf(why, size, "%s -v prints no version of nginx", nginx->program);
+    else if (!find_version(nginx, why, size))
+        return false;
     else if (!module)
         snprintf(why, size, MODULE_NAME " was not found; build it with make nginx, or set WEIR_MODULES to its folder");
     else

@@ -166,7 +166,7 @@ def test_nothing_is_left_in_the_store(hosts, server):
 
 def test_hostile_queries_and_replies(hosts, server):
     """Another client of the store cannot break a reader or an agent: what it writes is ignored, or listed."""
-    assert deny(hosts[0], "43") == [200, 200, 429]
+    assert deny(hosts[0], "hostile") == [200, 200, 429]
     client = server.client()
     queries, ended, sent = "weir::{keys}:queries", threading.Event(), []
     broken = [b"", b"[]", b"{", b'{"id":7}', b"\xff\x00", b'{"id":"eeeeeeeeeeeeeeee","name":"' + b"x" * 500 + b'","reply":{}}',
@@ -192,7 +192,7 @@ def test_hostile_queries_and_replies(hosts, server):
         ended.set()
         thread.join()
         client.delete(queries)
-    assert "\x1b" not in hosts[0].weir("why", "few:43") and all_found(hosts[0], "few:43")["denials"]
+    assert "\x1b" not in hosts[0].weir("why", "few:hostile") and all_found(hosts[0], "few:hostile")["denials"]
     assert all(one.agent_pid() for one in hosts)
 
 

@@ -119,9 +119,10 @@ def test_a_port_in_use(serve):
 
 def test_no_nginx_and_no_module(serve):
     one = serve(start=False)
-    for name, message in (("WEIR_NGINX", "nginx was not found at /nonexistent"),
-                          ("WEIR_MODULES", "ngx_http_weir_module.so was not found")):
-        done = subprocess.run([WEIR, "serve", "weir.yaml"], cwd=one.folder, env={**ENVIRONMENT, name: "/nonexistent"},
+    for name, value, message in (("WEIR_NGINX", "/nonexistent", "nginx was not found at /nonexistent"),
+                                 ("WEIR_NGINX", "/bin/false", '/bin/false -v prints no version of nginx, but "" (exit code 1)'),
+                                 ("WEIR_MODULES", "/nonexistent", "ngx_http_weir_module.so was not found")):
+        done = subprocess.run([WEIR, "serve", "weir.yaml"], cwd=one.folder, env={**ENVIRONMENT, name: value},
                               capture_output=True, text=True, timeout=60)
         assert done.returncode == 1 and message in done.stderr
     relative = os.path.relpath(ENVIRONMENT["WEIR_MODULES"], one.folder)
