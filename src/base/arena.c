@@ -94,6 +94,13 @@ void *weir__arena_array(struct weir__arena *arena, size_t count, size_t bytes)
     return weir__arena_take(arena, total);
 }
 
+void *weir__arena_lines(struct weir__arena *arena, size_t bytes)
+{
+    enum { LINE = 64 };
+    char *taken = weir__arena_take(arena, bytes < SIZE_MAX - LINE ? bytes + LINE - ALIGN : bytes);
+    return taken ? taken + (-(uintptr_t)taken & (LINE - 1)) : NULL;
+}
+
 weir_text weir__arena_copy(struct weir__arena *arena, weir_text text)
 {
     char *copy = text.len < SIZE_MAX ? weir__arena_take(arena, text.len + 1) : NULL;

@@ -23,6 +23,8 @@ void weir__arena_borrow(struct weir__arena *arena, void *memory, size_t size);
 void *weir__arena_take(struct weir__arena *arena, size_t bytes);
 /* `count` elements of `bytes` each, zeroed. */
 void *weir__arena_array(struct weir__arena *arena, size_t count, size_t bytes);
+/* Zeroed memory that begins at a cache line, for what is read on the hot path. */
+void *weir__arena_lines(struct weir__arena *arena, size_t bytes);
 /* A copy that is followed by a zero byte. {NULL, 0} when there is no memory. */
 weir_text weir__arena_copy(struct weir__arena *arena, weir_text text);
 void weir__arena_free(struct weir__arena *arena);

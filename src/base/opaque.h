@@ -13,19 +13,20 @@ typedef struct weir__limit {
     uint8_t round_up, count_rejected, delay, buckets;
     uint8_t has_fast_path; /* token bucket that refills one unit at a time: has a fast path */
     uint8_t wide;          /* sliding counter in two slots though one would suffice: its limit may be scaled up */
-    int64_t limit;         /* units a window */
-    int64_t hard;          /* capacity: burst or limit */
-    int64_t cap;           /* capacity with soft */
-    int64_t most;          /* the largest cap that overload control may set; cap if the limit is not scaled */
-    int64_t window_us;
+    /* What a token bucket needs comes first: with what is before it in struct weir__quota, two cache lines. */
+    uint64_t salt;     /* salt of the key's hash, from id and algorithm */
+    int64_t limit;     /* units a window */
+    int64_t hard;      /* capacity: burst or limit */
+    int64_t cap;       /* capacity with soft */
     int64_t period_us; /* window : limit in lowest terms: period_units are refilled every period_us, exactly */
     int64_t period_units;
+    uint64_t inverse; /* 2^64 / period_us */
+    int64_t most;     /* the largest cap that overload control may set; cap if the limit is not scaled */
+    int64_t window_us;
     int64_t part_us;    /* length of one of the counter's buckets */
     int64_t quantum_us; /* resolution of logged times */
     int64_t max_delay_us;
     const weir_zone *zone;
-    uint64_t inverse; /* 2^64 / period_us */
-    uint64_t salt;    /* salt of the key's hash, from id and algorithm */
     /* The fastest refill that overload control may have set: bounds what a refund returns. */
     int64_t back_us, back_units;
 } weir_limit;

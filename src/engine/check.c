@@ -134,6 +134,8 @@ static inline void make_eval(struct weir__request_ctx *ctx, const struct weir__r
                              const struct weir__rule_plan *plan, const weir_query *query, struct weir__rule_eval *eval)
 {
     *eval = (struct weir__rule_eval){.rule = rule, .shadow = rule->shadow, .reason = WEIR_BY_LIMIT};
+    __builtin_prefetch(rule->quotas);
+    __builtin_prefetch(&rule->quotas->limit.inverse);
     bool has_key = fill_key(ctx, query, plan ? plan->flags : 0, eval);
     if (!has_key || !plan || query->has_cost) {
         make_eval_slow(ctx, plan, query, has_key, eval);
@@ -172,6 +174,19 @@ static inline void find_rules(const struct weir__request_ctx *ctx, const weir_qu
         weir__rules_filter(rules, values_of(ctx, query), &ctx->scratch->matching, found);
 }
 
+/*
+ * Prefetches what the evaluation of a rule reads: under 10,000 rules these are cache misses, which overlap in this way
+ * with each other and with building the key.
+ */
+static inline void prefetch_rule(const struct weir__ruleset *ruleset, uint32_t index, unsigned cpu)
+{
+    const struct weir__rule *rule = ruleset->rules->rules[index];
+    __builtin_prefetch(rule);
+    __builtin_prefetch(&rule->response);
+    __builtin_prefetch(ruleset->plan[index]);
+    __builtin_prefetch(&ruleset->rule_stats[index]->shard[cpu % WEIR__RULE_STATS_SHARDS]);
+}
+
 /* Makes an eval of each rule that matches. */
 __attribute__((hot)) static int match(struct weir__request_ctx *ctx, const weir_query *query)
 {
@@ -183,6 +198,8 @@ __attribute__((hot)) static int match(struct weir__request_ctx *ctx, const weir_
         return WEIR_ETOOMANY;
     if (query->not_taken_count && query->has_cost && query->cost < 0)
         remove_not_taken(ruleset->rules, query, &found);
+    for (size_t i = 0; i < found.count; i++)
+        prefetch_rule(ruleset, found.rules[i], ctx->cpu);
     ctx->fast = found.count - 1 < WEIR__FAST_MAX && !query->dry_run && !query->has_cost;
     for (size_t i = 0; i < found.count; i++) {
         const struct weir__rule_plan *plan = ruleset->plan[found.rules[i]];

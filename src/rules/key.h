@@ -75,9 +75,9 @@ struct weir__template_piece {
 };
 
 struct weir__template {
-    weir_text source; /* as written */
     const struct weir__template_piece *pieces;
     int piece_count;
+    weir_text source; /* as written */
 };
 
 /* False after reported errors. Warns about two adjacent values. "$$" is a dollar. */

@@ -7,9 +7,14 @@
 
 #include "base/arena.h"
 
+enum { WEIR__LABEL_SHORT = 16 };
+
+/* Two to a cache line, with the text of most labels: a lookup is one cache miss. */
 struct weir__label_slot {
-    uint64_t hash;
-    const char *text;
+    union {
+        char copy[WEIR__LABEL_SHORT]; /* the label, if it has at most WEIR__LABEL_SHORT bytes */
+        const char *text;             /* any other */
+    };
     uint32_t len;
     uint32_t parent;
     void *value; /* NULL: the slot is free */
@@ -59,6 +64,11 @@ static inline uint64_t weir__label_place(uint32_t parent, uint64_t label_hash)
     return label_hash + parent * UINT64_C(0x9e3779b97f4a7c15);
 }
 
+static inline weir_text weir__label_text(const struct weir__label_slot *slot)
+{
+    return (weir_text){slot->len <= WEIR__LABEL_SHORT ? slot->copy : slot->text, slot->len};
+}
+
 /* The slot of a label, or the free one where it would go. */
 static inline struct weir__label_slot *weir__label_slot(const struct weir__label_map *map, uint32_t parent,
                                                         weir_text label, uint64_t label_hash)
@@ -67,15 +77,15 @@ static inline struct weir__label_slot *weir__label_slot(const struct weir__label
 
     for (size_t i = hash >> map->shift;; i = (i + 1) & map->mask) {
         struct weir__label_slot *slot = &map->slots[i];
-        if (!slot->value || (slot->hash == hash && slot->parent == parent && slot->len == label.len &&
-                             memcmp(slot->text, label.data, label.len) == 0))
+        if (!slot->value || (slot->parent == parent && weir__text_equal(weir__label_text(slot), label)))
             return slot;
     }
 }
 
 /*
  * The value of a label, to be set by the caller if it is NULL and the label therefore new. The label's text is kept,
- * not copied. NULL: no memory. A map must have been made by weir__label_map_grow, or an insertion, to be searched.
+ * not copied, unless it is short. NULL: no memory. A map must have been made by weir__label_map_grow, or an insertion,
+ * to be searched.
  */
 void **weir__label_insert(struct weir__label_map *map, struct weir__arena *arena, uint32_t parent, weir_text label);
 /* False: no memory. */

@@ -21,15 +21,23 @@ struct rule_reader {
 
 static bool read_key(void *context, const struct weir__node *node, const char *what, void *to)
 {
-    weir_rules *set = ((struct weir__builder *)context)->set;
+    struct weir__builder *builder = context;
+    weir_rules *set = builder->set;
+    struct weir__template *key = to;
     weir_text text;
     if (!weir__field_text(node, what, &text))
         return false;
     if (!text.len)
         return weir__node_error(node, "the key is empty; without one there is one bucket for all");
-    if (!weir__template_compile(to, &set->attributes, &set->arena, node->report, node->place, text))
+    if (!weir__template_compile(key, &set->attributes, &set->arena, node->report, node->place, text))
         return false;
-    weir__lint_key(&set->attributes, node, to);
+    void **shared = weir__label_insert(&builder->keys, &set->arena, set->attributes.form, key->source);
+    if (!shared)
+        return false;
+    if (!*shared)
+        *shared = (void *)key->pieces;
+    key->pieces = *shared;
+    weir__lint_key(&set->attributes, node, key);
     return true;
 }
 
@@ -216,7 +224,7 @@ static struct weir__quota *read_quotas(struct rule_reader *reader, const struct 
 {
     bool by_tier = node->kind == WEIR__MAP;
     struct weir__quota *quotas =
-        weir__arena_array(&reader->builder->set->arena, by_tier ? node->count + 1 : 1, sizeof *quotas);
+        weir__arena_lines(&reader->builder->set->arena, (by_tier ? node->count + 1 : 1) * sizeof *quotas);
     if (!quotas)
         return NULL;
     rule->quotas = quotas;

@@ -50,9 +50,15 @@ static inline void add(struct weir__found *found, uint32_t rule)
         insert(found, rule);
 }
 
-static inline void add_list(const struct search *search, const struct weir__path_link *link)
+/* The first of a list, or NULL. */
+static inline const struct weir__path_link *first_of(const struct weir__path_link *list)
 {
-    for (; link; link = link->next)
+    return list->used ? list : NULL;
+}
+
+static inline void add_list(const struct search *search, const struct weir__path_link *list)
+{
+    for (const struct weir__path_link *link = first_of(list); link; link = link->next)
         add(search->found, link->value);
 }
 
@@ -95,13 +101,13 @@ static inline bool visit(struct search *search, const struct weir__path_node *no
     bool more = rest.len > 0 && rest.data[0] == '/';
 
     if (more)
-        add_list(search, node->below);
+        add_list(search, &node->below);
     else if (rest.len == 0)
-        add_list(search, node->here);
+        add_list(search, &node->here);
     for (const struct weir__path_tail *tail = node->tails; tail; tail = tail->next)
         if (weir__pattern_match(&tail->pattern, rest, false, NULL))
             add(search->found, tail->rule);
-    return more && (node->labels || node->heads);
+    return more && (node->labels || node->heads.used);
 }
 
 /*
@@ -113,7 +119,7 @@ static void walk(struct search *search, const struct weir__path_node *node, uint
     while (node && visit(search, node, depth)) {
         const struct segment *segment = segment_at(search, depth++);
         weir_text text = segment->text;
-        for (const struct weir__path_link *head = node->heads; head; head = head->next) {
+        for (const struct weir__path_link *head = first_of(&node->heads); head; head = head->next) {
             if (head->value > text.len)
                 continue;
             weir_text rest = {text.data + head->value, text.len - head->value};
@@ -128,14 +134,14 @@ static void walk(struct search *search, const struct weir__path_node *node, uint
 }
 
 /* Visits the tree of a host, if the index has it. */
-static void walk_root(struct search *search, const struct weir__path_node *root)
+static void walk_root(struct search *search, const struct weir__path_root *root)
 {
     if (!root)
         return;
-    add_list(search, root->always);
+    add_list(search, &root->always);
     if (search->path.len > 0)
-        add_list(search, root->present);
-    walk(search, root, 0);
+        add_list(search, &root->present);
+    walk(search, &root->node, 0);
 }
 
 /* The trees of a host: its own, and those of the wildcards that it is under. */
@@ -178,9 +184,9 @@ void weir__paths_find(const struct weir__paths *paths, weir_text host, weir_text
 }
 
 /* Adds a list of rules. False: too many. */
-static inline bool add_few(struct weir__found *few, const struct weir__path_link *link)
+static inline bool add_few(struct weir__found *few, const struct weir__path_link *list)
 {
-    for (; link && !few->overflow; link = link->next)
+    for (const struct weir__path_link *link = first_of(list); link && !few->overflow; link = link->next)
         add(few, link->value);
     return !few->overflow;
 }
@@ -221,7 +227,8 @@ static __attribute__((noinline)) size_t find_few_normal(const struct weir__paths
 __attribute__((hot)) size_t weir__paths_few(const struct weir__paths *paths, weir_text path, uint32_t *rules,
                                             size_t max)
 {
-    const struct weir__path_node *node = paths->any_host;
+    const struct weir__path_root *root = paths->any_host;
+    const struct weir__path_node *node = &root->node;
     const char *at = path.data, *end = at + path.len;
     struct weir__found few = {.rules = rules, .max = max};
     unsigned odd = paths->odd;
@@ -229,13 +236,13 @@ __attribute__((hot)) size_t weir__paths_few(const struct weir__paths *paths, wei
     if (odd && path.len > 1 &&
         __builtin_expect(odd & WEIR__FORM_CASE || path.data[path.len - 1] == '/' || weir__text_is_odd(path), 0))
         return find_few_normal(paths, path, rules, max);
-    if (!paths->straight || path.len == 0 || !add_few(&few, node->always) || !add_few(&few, node->present))
+    if (!paths->straight || path.len == 0 || !add_few(&few, &root->always) || !add_few(&few, &root->present))
         return 0;
     /* Down the tree, one segment a step. */
     while (node && at < end && *at == '/') {
-        if (!add_few(&few, node->below))
+        if (!add_few(&few, &node->below))
             return 0;
         node = node->labels ? next_node(paths, node, &at, end) : NULL;
     }
-    return node && at == end && !add_few(&few, node->here) ? 0 : few.count;
+    return node && at == end && !add_few(&few, &node->here) ? 0 : few.count;
 }

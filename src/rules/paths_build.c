@@ -7,28 +7,43 @@ struct builder {
     /* Partial segments by node, and hosts that are compared one by one: to find duplicates. */
     struct weir__label_map seen;
     uint32_t node_count;
+    struct weir__path_node *nodes; /* that are not used yet */
+    size_t nodes_left;
     /* Returned when there is no memory, so that only the end has to check arena->failed. */
-    struct weir__path_node no_node;
+    struct weir__path_root no_root;
     void *no_value;
 };
 
 static struct weir__path_node *node_new(struct builder *b)
 {
-    struct weir__path_node *node = weir__arena_take(b->arena, sizeof *node);
-    if (!node)
-        return &b->no_node;
-    node->number = b->node_count++;
-    return node;
+    enum { AT_ONCE = 16 };
+    if (!b->nodes_left) {
+        b->nodes = weir__arena_lines(b->arena, AT_ONCE * sizeof *b->nodes);
+        b->nodes_left = b->nodes ? AT_ONCE : 0;
+    }
+    if (!b->nodes_left)
+        return &b->no_root.node;
+    b->nodes_left--;
+    b->nodes->number = b->node_count++;
+    return b->nodes++;
+}
+
+static struct weir__path_root *root_new(struct builder *b)
+{
+    struct weir__path_root *root = weir__arena_lines(b->arena, sizeof *root);
+    if (!root)
+        return &b->no_root;
+    root->node.number = b->node_count++;
+    return root;
 }
 
 /* Adds a number to the beginning of a list. */
-static void add_link(struct builder *b, const struct weir__path_link **list, uint32_t value)
+static void add_link(struct builder *b, struct weir__path_link *list, uint32_t value)
 {
-    struct weir__path_link *link = weir__arena_take(b->arena, sizeof *link);
-    if (!link)
-        return;
-    *link = (struct weir__path_link){value, *list};
-    *list = link;
+    struct weir__path_link *second = list->used ? weir__arena_take(b->arena, sizeof *second) : NULL;
+    if (second)
+        *second = *list;
+    *list = (struct weir__path_link){value, true, second};
 }
 
 static void **label_value(struct builder *b, struct weir__label_map *map, uint32_t parent, weir_text label)
@@ -60,10 +75,10 @@ static struct weir__path_node *child_by_partial(struct builder *b, struct weir__
     void **first =
         label_value(b, &b->paths->map, WEIR__LABEL_HEADS + node->number, (weir_text){segment.data, head_len});
     if (!partial)
-        return &b->no_node;
+        return &b->no_root.node;
     *partial = (struct weir__path_partial){
         .rest = {segment.data + head_len, segment.len - head_len}, .child = node_new(b), .next = *first};
-    const struct weir__path_link *length = node->heads;
+    const struct weir__path_link *length = node->heads.used ? &node->heads : NULL;
     while (length && length->value != head_len)
         length = length->next;
     if (!length)
@@ -119,20 +134,20 @@ static void add_segments(struct builder *b, struct weir__path_node *node, const 
     add_link(b, &node->here, rule);
 }
 
-static void add_path(struct builder *b, struct weir__path_node *root, const struct weir__pattern *path, uint32_t rule)
+static void add_path(struct builder *b, struct weir__path_root *root, const struct weir__pattern *path, uint32_t rule)
 {
     if (!path || path->kind == WEIR__PATTERN_REGEX)
         add_link(b, &root->always, rule);
     else if (path->kind == WEIR__PATTERN_ANY)
         add_link(b, &root->present, rule);
     else if (path->path && !path->nocase && path->text.len > 0 && path->text.data[0] == '/')
-        add_segments(b, root, path, rule);
+        add_segments(b, &root->node, path, rule);
     else
-        add_tail(b, root, path, path->text, rule);
+        add_tail(b, &root->node, path, path->text, rule);
 }
 
 /* The root of a host that has to be compared with each request's. */
-static struct weir__path_node *root_by_comparison(struct builder *b, const struct weir__pattern *host)
+static struct weir__path_root *root_by_comparison(struct builder *b, const struct weir__pattern *host)
 {
     weir_text text = host->text.len ? host->text : WEIR__TEXT("");
     void **seen = label_value(b, &b->seen, WEIR__LABEL_HOSTS + (uint32_t)host->kind, text);
@@ -140,26 +155,26 @@ static struct weir__path_node *root_by_comparison(struct builder *b, const struc
         return *seen;
     struct weir__path_host *one = weir__arena_take(b->arena, sizeof *one);
     if (!one)
-        return &b->no_node;
-    *one = (struct weir__path_host){*host, node_new(b), b->paths->hosts};
+        return &b->no_root;
+    *one = (struct weir__path_host){*host, root_new(b), b->paths->hosts};
     one->pattern.nocase = true;
     b->paths->hosts = one;
     b->paths->straight = false;
     return *seen = one->root;
 }
 
-static struct weir__path_node *root_by_label(struct builder *b, uint32_t parent, weir_text label, size_t *longest)
+static struct weir__path_root *root_by_label(struct builder *b, uint32_t parent, weir_text label, size_t *longest)
 {
     void **value = label_value(b, &b->paths->map, parent, label);
 
     if (!*value)
-        *value = node_new(b);
+        *value = root_new(b);
     *longest = label.len > *longest ? label.len : *longest;
     b->paths->straight = false;
     return *value;
 }
 
-static struct weir__path_node *root_of(struct builder *b, const struct weir__pattern *host)
+static struct weir__path_root *root_of(struct builder *b, const struct weir__pattern *host)
 {
     if (!host || host->kind == WEIR__PATTERN_REGEX)
         return b->paths->any_host;
@@ -182,7 +197,7 @@ const struct weir__paths *weir__paths_make(struct weir__arena *arena, const stru
 
     if (!paths)
         return NULL;
-    *paths = (struct weir__paths){.any_host = node_new(&b), .shared = WEIR__FORMS - 1, .straight = true};
+    *paths = (struct weir__paths){.any_host = root_new(&b), .shared = WEIR__FORMS - 1, .straight = true};
     weir__label_map_grow(&paths->map, arena); /* a lookup needs a free slot */
     /* Backwards, because lists grow at their beginning: then they are in order. */
     for (size_t i = count; i-- > 0 && !arena->failed;) {

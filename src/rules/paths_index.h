@@ -22,19 +22,26 @@ enum {
 #define WEIR__LABEL_HOSTS     (WEIR__LABEL_NODES_MAX)     /* whole hosts */
 #define WEIR__LABEL_SUFFIXES  (WEIR__LABEL_NODES_MAX + 1) /* ".example.com" of "*.example.com" */
 
-/* A list of rules, or of lengths. */
+/* A list of rules, or of lengths. The first is part of its owner, as most lists have one at most. */
 struct weir__path_link {
     uint32_t value;
+    bool used; /* false: the list is empty */
     const struct weir__path_link *next;
 };
 
+/* One cache line. */
 struct weir__path_node {
-    uint32_t number;                                /* as a parent in the map */
-    uint32_t labels;                                /* how many children the map has */
-    const struct weir__path_link *heads;            /* the different lengths of the heads of segments with stars */
-    const struct weir__path_link *here, *below;     /* rules of paths that end here, and that go on with '/' */
-    const struct weir__path_link *always, *present; /* of roots: rules for any path, and for any that is not empty */
-    const struct weir__path_tail *tails;            /* patterns that are compared with the rest of the path */
+    uint32_t number;                     /* as a parent in the map */
+    uint32_t labels;                     /* how many children the map has */
+    struct weir__path_link heads;        /* the different lengths of the heads of segments with stars */
+    struct weir__path_link here, below;  /* rules of paths that end here, and that go on with '/' */
+    const struct weir__path_tail *tails; /* patterns that are compared with the rest of the path */
+};
+
+/* The node of a host, or of any host. */
+struct weir__path_root {
+    struct weir__path_node node;
+    struct weir__path_link always, present; /* rules for any path, and for any that is not empty */
 };
 
 /* A segment with stars such as "x-*" or "*", found by its head: the characters before the first star. */
@@ -53,13 +60,13 @@ struct weir__path_tail {
 /* A host pattern that is compared with each request. */
 struct weir__path_host {
     struct weir__pattern pattern;
-    struct weir__path_node *root;
+    struct weir__path_root *root;
     const struct weir__path_host *next;
 };
 
 struct weir__paths {
     struct weir__label_map map;
-    struct weir__path_node *any_host; /* the root for any host */
+    struct weir__path_root *any_host;
     const struct weir__path_host *hosts;
     size_t host_max, suffix_max; /* the longest whole host and the longest suffix that the map has */
     uint8_t odd;                 /* all options of the entries' normal forms */

@@ -45,9 +45,9 @@ enum weir__limit_kind { WEIR__LIMITED, WEIR__BANNED, WEIR__UNLIMITED };
 struct weir__quota {
     weir_text tier; /* empty: the default. First, so that weir__text_compare finds a quota by its tier */
     enum weir__limit_kind kind;
-    weir_limit limit;          /* if LIMITED */
     int64_t units;             /* as written */
     int64_t window_ns;         /* as written; calendar months and years by their longest */
+    weir_limit limit;          /* if LIMITED */
     const weir_limit *ceiling; /* of a scaled limit: the limit at its largest scale; else NULL */
     int64_t full_cap;          /* of a copy without the reserve: limit.cap with it; else 0 */
     const weir_limit *warned;  /* the marks of keys that were warned (engine/warning.c); NULL: no warn_at */
@@ -102,9 +102,9 @@ struct weir__other_response {
 };
 
 struct weir__response {
-    int status;       /* 429 */
     unsigned headers; /* WEIR_HEADERS_… */
     enum weir_body body;
+    int status;          /* 429 */
     weir_text message;   /* empty: the default message */
     weir_text body_text; /* with WEIR_BODY_TEXT, or of the rule's own JSON */
     struct weir__other_response blocked;
@@ -142,35 +142,37 @@ static inline bool weir__list_is_empty(const struct weir__access_list *list)
 bool weir__list_has_key(const struct weir__access_list *list, weir_text key, bool surely);
 
 struct weir__rule {
-    weir_text name;   /* unique together with `shadow`; at most WEIR_NAME_MAX bytes */
+    /* What the check of a request reads: at most two cache lines, as there may be 10,000 rules. */
+    weir_text name; /* unique together with `shadow`; at most WEIR_NAME_MAX bytes */
+    uint32_t index; /* in the set */
+    bool shadow;
+    bool has_default;                 /* of the quotas */
+    bool counts_bytes;                /* its cost is the Content-Length */
+    uint8_t warn_at;                  /* per cent of the limit; 0: no warnings */
+    const struct weir__quota *quotas; /* the default first, if there is one (has_default), then by tier */
+    enum weir__on_missing on_missing;
+    enum weir_on_limit on_limit;
+    struct weir__template key; /* native dialect */
+    struct weir__response response;
+
     weir_text base;   /* the name as its author wrote it, without the suffix that `limits` adds */
     weir_text domain; /* descriptor dialect; else empty */
     struct weir__place place;
-    uint32_t index; /* in the set */
-    bool shadow;
     uint64_t id; /* of its counters: from name and shadow, so that they outlive a reload */
 
-    const struct weir__match *match;  /* NULL in the descriptor dialect */
-    struct weir__template key;        /* native dialect */
-    int16_t tier;                     /* attribute that chooses the quota; -1: there is only one */
-    const struct weir__quota *quotas; /* the default first, if there is one (has_default), then by tier */
+    const struct weir__match *match; /* NULL in the descriptor dialect */
+    int16_t tier;                    /* attribute that chooses the quota; -1: there is only one */
     size_t quota_count;
-    bool has_default;
 
     struct weir__cost cost;
-    enum weir__on_missing on_missing;
-    enum weir_on_limit on_limit;
     struct weir__deferral queue;
     enum weir__consistency consistency;
     bool consistency_given; /* set by its author; else a default applies: see weir__rule_consistency */
     struct weir__place consistency_place;
     enum weir__on_failure on_failure;
     int report_priority;
-    bool counts_bytes; /* its cost is the Content-Length */
     struct weir__overload_policy overload;
     bool count_rejected;
-    uint8_t warn_at; /* per cent of the limit; 0: no warnings */
-    struct weir__response response;
     struct weir__access_list allow, block;
 
     /* descriptor dialect */

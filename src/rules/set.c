@@ -57,7 +57,7 @@ bool weir__builder_add(struct weir__builder *builder, const struct weir__rule *r
         builder->full = true;
         return false;
     }
-    struct weir__rule *copy = weir__arena_take(&set->arena, sizeof *copy);
+    struct weir__rule *copy = weir__arena_lines(&set->arena, sizeof *copy);
     if (!copy || !rules_grow(builder))
         return false;
     *copy = *rule;

@@ -2,6 +2,7 @@
 #ifndef WEIR_RULES_SET_H
 #define WEIR_RULES_SET_H
 
+#include "rules/label_map.h"
 #include "rules/yaml.h"
 #include "rules/rule.h"
 
@@ -61,6 +62,7 @@ struct weir__builder {
     size_t rule_room; /* of set->rules */
     const struct weir__surroundings *around;
     void *names;                                 /* tree of the rules, to find duplicate names */
+    struct weir__label_map keys;                 /* key templates by their source, which rules share */
     void *descriptor_names;                      /* tree of the names that descriptors have given their rules */
     struct weir__place sections[WEIR__SECTIONS]; /* where they were given; line 0: not yet */
     struct weir__place none_place;               /* of a list without rules */
