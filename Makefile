@@ -123,6 +123,8 @@ help:
 	@echo "make clean      removes build/"
 	@echo "CC=clang, SANITIZER=address|thread|fuzzer, ERR=1, CROSS=aarch64-linux-gnu- change how"
 
+# What can be compiled before nginx and npm are there: for ./dev run.
+objects: $(LIB_OBJ) $(STORE_OBJ) $(CLI_OBJ) $(filter-out %/dashboard_files.o,$(DAEMON_OBJ))
 tests: $(TESTS)
 fuzzers: $(FUZZERS)
 
@@ -452,7 +454,7 @@ clean:
 	rm -rf build
 
 FORCE:
-.PHONY: all help tests fuzzers dashboard nginx man diagrams tidy install deb clean FORCE
+.PHONY: all help objects tests fuzzers dashboard nginx man diagrams tidy install deb clean FORCE
 .SECONDARY:
 -include $(LIB_OBJ:.o=.d) $(STORE_OBJ:.o=.d) $(DAEMON_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(RESP_OBJ:.o=.d) $(RLS_OBJ:.o=.d) $(API_OBJ:.o=.d) \
 	$(TESTS:=.d)
