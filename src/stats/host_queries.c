@@ -266,7 +266,8 @@ struct gathered_host {
     bool replied;    /* further replies of it are ignored */
     const char *why; /* why there is no reply; NULL: there is */
     char error[64];
-    json_t *reply; /* in its form */
+    char *text; /* of the reply, until it is merged: as JSON trees, those of a large fleet would take 200 MB */
+    size_t len;
 };
 
 struct weir__gather {
@@ -368,12 +369,31 @@ void weir__gather_send(struct weir__gather *gather, struct weir__host_queries *q
     free(text);
 }
 
+/*
+ * Whether a text has no more objects and lists than a reply of its length: one takes up to 230 bytes of memory, and its
+ * text {} only two. A host's reply has one in 30 bytes or more.
+ */
+static bool is_sparse(const char *text, size_t len)
+{
+    size_t count = 0;
+    bool quoted = false;
+    for (size_t i = 0; i < len; i++) {
+        if (text[i] == '"')
+            quoted = !quoted;
+        else if (quoted)
+            i += text[i] == '\\';
+        else
+            count += text[i] == '{' || text[i] == '[';
+    }
+    return count <= len / 16 + 16;
+}
+
 void weir__gather_take(struct weir__gather *gather, const char *text, size_t len)
 {
     if (len > gather->bytes || len > WEIR__QUERY_REPLIES - gather->taken)
         return;
     gather->taken += len;
-    json_t *tree = json_loadb(text, len, 0, NULL);
+    json_t *tree = is_sparse(text, len) ? json_loadb(text, len, 0, NULL) : NULL;
     const char *id = text_of(tree, "id", ID), *name = text_of(tree, "name", WEIR__HEARTBEAT_NAME_MAX);
     const char *error = text_of(tree, "error", sizeof gather->hosts->error - 1);
     struct gathered_host *host = NULL;
@@ -386,15 +406,17 @@ void weir__gather_take(struct weir__gather *gather, const char *text, size_t len
         host = &gather->hosts[gather->count++];
         snprintf(host->id, sizeof host->id, "%s", id);
         snprintf(host->name, sizeof host->name, "%s", name);
-        host->why = "no reply";
         gather->known = true;
     }
     if (host && !host->replied) {
         host->replied = true;
         gather->waiting -= host->waited;
-        host->reply = error ? NULL : weir__reply_form(gather->kind, json_object_get(tree, "reply"), len);
         snprintf(host->error, sizeof host->error, "%s", error && *error ? error : "its reply is malformed");
-        host->why = host->reply ? NULL : host->error;
+        host->why = host->error;
+        host->text = error ? NULL : malloc(len);
+        host->len = len;
+        if (host->text)
+            memcpy(host->text, text, len);
     }
     json_decref(tree);
 }
@@ -436,7 +458,7 @@ static void gather_free(struct weir__gather *gather)
         sem_post(&gather->queries->room);
     }
     for (size_t i = 0; i < gather->count; i++)
-        json_decref(gather->hosts[i].reply);
+        free(gather->hosts[i].text);
     free(gather->hosts);
     free(gather);
 }
@@ -454,41 +476,50 @@ static json_t *coverage_json(const struct weir__gather *gather)
     json_t *hosts = json_array(), *missing = json_array();
     for (size_t i = gather->wants_self ? 0 : 1; i < gather->count; i++) {
         const struct gathered_host *host = &gather->hosts[i];
-        if (host->reply)
-            json_array_append_new(hosts, json_string(host->name));
-        else
+        if (host->why)
             json_array_append_new(missing, json_pack("{s:s,s:s}", "name", host->name, "why", host->why));
+        else
+            json_array_append_new(hosts, json_string(host->name));
     }
     return json_pack("{s:o,s:o,s:s?}", "hosts", hosts, "missing", missing, "why", *gather->why ? gather->why : NULL);
 }
 
+/* Merges a reply, if it has its form and there is memory for it. */
+static void merge_reply(struct weir__merge *merge, struct gathered_host *host, const json_t *given, bool here)
+{
+    json_t *reply = weir__reply_form(merge->kind, given, here ? SIZE_MAX : host->len);
+    if (!reply)
+        return;
+    weir__reply_name(merge->kind, reply, host->name, here);
+    host->why = weir__merge_add(merge, reply) ? NULL : "the replies of all hosts are too large";
+    json_decref(reply);
+}
+
 int weir__gather_finish(struct weir__gather *gather, char *own, int error, json_t **merged)
 {
+    struct weir__merge merge = {.kind = gather->kind, .query = &gather->query, .hash_keys = gather->hash_keys};
     struct gathered_host *self = &gather->hosts[0];
-    json_t **replies = calloc(gather->count, sizeof(json_t *)), *tree = own ? json_loads(own, 0, NULL) : NULL;
-    size_t count = 0;
+    json_t *tree = own && gather->wants_self ? json_loads(own, 0, NULL) : NULL;
     free(own);
-    *merged = NULL;
-    self->reply = gather->wants_self && tree ? weir__reply_form(gather->kind, tree, SIZE_MAX) : NULL;
     self->why = error ? weir_strerror(error) : "no memory";
+    merge_reply(&merge, self, tree, true);
+    json_decref(tree);
     qsort(gather->hosts + 1, gather->count - 1, sizeof *gather->hosts, by_name);
-    for (size_t i = 0; replies && i < gather->count; i++)
-        if (gather->hosts[i].reply) {
-            replies[count++] = gather->hosts[i].reply;
-            weir__reply_name(gather->kind, gather->hosts[i].reply, gather->hosts[i].name, i == 0);
-        }
-    if (count) {
-        weir__replies_merge(gather->kind, &gather->query, gather->hash_keys, replies, count);
-        *merged = json_incref(replies[0]);
-        json_object_set_new(*merged, "coverage", coverage_json(gather));
+    for (size_t i = 1; i < gather->count; i++) {
+        struct gathered_host *host = &gather->hosts[i];
+        tree = host->text ? json_loadb(host->text, host->len, 0, NULL) : NULL;
+        free(host->text);
+        host->text = NULL;
+        merge_reply(&merge, host, json_object_get(tree, "reply"), false);
+        json_decref(tree);
     }
-    int result = !replies                      ? WEIR_ENOMEM
-                 : count                       ? 0
+    *merged = weir__merge_finish(&merge);
+    if (*merged)
+        json_object_set_new(*merged, "coverage", coverage_json(gather));
+    int result = *merged                       ? 0
                  : !gather->known              ? WEIR__HOST_UNKNOWN
                  : gather->wants_self && error ? error
                                                : WEIR__HOST_NO_REPLY;
-    json_decref(tree);
-    free(replies);
     gather_free(gather);
     return result;
 }

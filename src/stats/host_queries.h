@@ -16,6 +16,13 @@
 #define WEIR__QUERY_REPLY_MAX ((size_t)512 << 10) /* bytes of a reply */
 #define WEIR__QUERY_REPLY_MIN ((size_t)16 << 10)  /* with many hosts: they share WEIR__QUERY_REPLIES */
 #define WEIR__QUERY_REPLIES   ((size_t)16 << 20)  /* bytes of all replies to a query */
+/*
+ * What replies may add to the first one that they are merged into, in bytes of their shortest text, which is 8 for a
+ * member of an object: 524,288 members, some 60 MB. That is 7,000 rules that the first host does not have, or 8,000
+ * denials with two other rules each. 200 hosts with 100 common rules and a hot key in each list, or 32 hosts with 20,
+ * need less than half of it, if no two hosts have a key in common.
+ */
+#define WEIR__QUERY_MERGED ((size_t)4 << 20)
 
 /* ---- Texts ---- */
 
@@ -36,18 +43,33 @@ void weir__query_free(struct weir__query *query);
 
 /*
  * Brings a reply into the form of its kind: all members exist, with the right types; others are left out. `len`: bytes
- * of its text, which bound the members that are added; SIZE_MAX: it is this host's own. NULL: no object, more members
- * than its text can have, or no memory.
+ * of its text, which bound the members that are added; SIZE_MAX: it is this host's own. Lists of numbers are cut to
+ * what a host sends. NULL: no object, more members than its text can have, or no memory.
  */
 json_t *weir__reply_form(enum weir__query_kind kind, const json_t *reply, size_t len);
 /* Adds the host's name to the parts of a reply that are listed by host. */
 void weir__reply_name(enum weir__query_kind kind, json_t *reply, const char *name, bool here);
+
 /*
  * Merges replies of hosts, which have the form, into the first: counts and rates are added, keys and rules matched by
- * name, denials listed together; lists are sorted and cut again. `hash_keys`: other hosts sent hashes of keys.
+ * name, denials listed together; lists are sorted and cut again. The caller sets the first three members.
  */
-void weir__replies_merge(enum weir__query_kind kind, const struct weir__host_query *query, bool hash_keys,
-                         json_t *const *replies, size_t count);
+struct weir__merge {
+    enum weir__query_kind kind;
+    const struct weir__host_query *query;
+    bool hash_keys; /* other hosts sent hashes of keys */
+
+    json_t *sum;   /* the first reply; NULL: none yet */
+    json_t *rules; /* of it, by name */
+    size_t count;  /* replies */
+    size_t most;   /* denials that are kept */
+    size_t left;   /* of WEIR__QUERY_MERGED */
+    bool full;     /* a reply did not fit, and no further one is added */
+};
+/* False: it might need more memory than is left for the query, and is ignored. */
+bool weir__merge_add(struct weir__merge *merge, json_t *reply);
+/* The sum, which the caller frees; NULL: there was no reply. */
+json_t *weir__merge_finish(struct weir__merge *merge);
 
 /* ---- The store ---- */
 
@@ -87,7 +109,7 @@ bool weir__gather_step(struct weir__gather *gather);
 /*
  * Merges the replies with this host's own, which it takes over (NULL: it has none, for the reason `error`), and adds
  * "coverage": {"hosts": [names], "missing": [{"name", "why"}], "why": why other hosts were not reached, or null}. Frees
- * `gather`. 0, WEIR_ENOMEM, WEIR__HOST_UNKNOWN, WEIR__HOST_NO_REPLY, or this host's error if no other one replied.
+ * `gather`. 0, WEIR__HOST_UNKNOWN, WEIR__HOST_NO_REPLY, or this host's error if no other one replied.
  */
 int weir__gather_finish(struct weir__gather *gather, char *own, int error, json_t **merged);
 /* All of it, with waiting. */

@@ -6,6 +6,7 @@
 #include "config/config.h"
 #include "stats/host_queries.h"
 
+#include <malloc.h>
 #include <math.h>
 #include <pthread.h>
 
@@ -195,11 +196,14 @@ TEST(reply_gets_no_more_members_than_its_text_can_have)
 static json_t *merged(enum weir__query_kind kind, struct weir__host_query query, const char *one, const char *other)
 {
     json_t *replies[] = {form(kind, one), form(kind, other)};
+    struct weir__merge merge = {.kind = kind, .query = &query};
     weir__reply_name(kind, replies[0], "here", true);
     weir__reply_name(kind, replies[1], "there", false);
-    weir__replies_merge(kind, &query, false, replies, 2);
-    json_decref(replies[1]);
-    return replies[0];
+    for (size_t i = 0; i < 2; i++) {
+        CHECK(weir__merge_add(&merge, replies[i]));
+        json_decref(replies[i]);
+    }
+    return weir__merge_finish(&merge);
 }
 
 TEST(statistics_are_added_by_rule)
@@ -292,7 +296,10 @@ TEST(hash_of_the_key_that_was_looked_for_becomes_its_text)
     weir__subject_digest("user:42", digest);
     snprintf(text, sizeof text, "{'denials':[{'key':'~%s','hidden':true},{'key':'~%032d','hidden':true}]}", digest, 0);
     json_t *reply = form(WEIR__QUERY_DENIED, text);
-    weir__replies_merge(WEIR__QUERY_DENIED, &query, true, &reply, 1);
+    struct weir__merge merge = {.kind = WEIR__QUERY_DENIED, .query = &query, .hash_keys = true};
+    CHECK(weir__merge_add(&merge, reply));
+    json_decref(reply);
+    reply = weir__merge_finish(&merge);
     CHECK(text_at(reply, "denials.0.key", "user:42") && json_is_false(at(reply, "denials.0.hidden")));
     CHECK(json_is_true(at(reply, "denials.1.hidden")));
     json_decref(reply);
@@ -443,6 +450,198 @@ TEST(replies_are_taken_once_and_up_to_their_bounds)
     CHECK(strcmp(weir__coverage_text(sum, coverage, sizeof coverage),
                  "2 hosts: a, d; not included: b (its reply is malformed), c (no reply)") == 0);
     json_decref(sum);
+}
+
+/* ---- Memory of a query ---- */
+
+static size_t allocated, peak; /* bytes of all JSON trees: now, and the most since weigh() began */
+
+static void *count_malloc(size_t size)
+{
+    void *memory = malloc(size);
+    allocated += malloc_usable_size(memory);
+    peak = allocated > peak ? allocated : peak;
+    return memory;
+}
+
+static void count_free(void *memory)
+{
+    allocated -= malloc_usable_size(memory);
+    free(memory);
+}
+
+enum { MANY = 1024 };
+
+/* Gathers the replies of hosts 1 to `count` - 1, which format() writes; host 0 is this one. *bytes: peak of memory. */
+static json_t *weigh(enum weir__query_kind kind, int64_t n, size_t count, size_t known,
+                     char *(*format)(size_t host, bool own), size_t *bytes)
+{
+    static struct weir__host_status hosts[MANY];
+    for (size_t i = 0; i < known; i++) {
+        hosts[i] = (struct weir__host_status){.via = WEIR__HOST_VIA_STORE};
+        snprintf(hosts[i].heartbeat.id, sizeof hosts[i].heartbeat.id, "%016zx", i);
+        snprintf(hosts[i].heartbeat.name, sizeof hosts[i].heartbeat.name, "host-%zu", i);
+    }
+    const struct weir__membership membership = {.hosts = hosts, .count = known, .agent = true};
+    const struct weir__host_query query = {.n = n, .seconds = 3600, .step = 1};
+    json_t *sum = NULL;
+    json_malloc_t before_malloc;
+    json_free_t before_free;
+    json_get_alloc_funcs(&before_malloc, &before_free);
+    json_set_alloc_funcs(count_malloc, count_free);
+    allocated = peak = 0;
+    struct weir__gather *gather = weir__gather_begin(&membership, kind, &query);
+    for (size_t i = 1; i < count; i++) {
+        char *reply = format(i, false), *text = NULL;
+        int len = asprintf(&text, "{\"id\":\"%016zx\",\"name\":\"host-%zu\",\"reply\":%s}", i, i, reply);
+        weir__gather_take(gather, text, (size_t)len);
+        free(text);
+        free(reply);
+    }
+    CHECK_EQ(weir__gather_finish(gather, format(0, true), 0, &sum), 0);
+    *bytes = peak;
+    json_set_alloc_funcs(before_malloc, before_free);
+    return sum;
+}
+
+static size_t hosts_of(const json_t *sum)
+{
+    return json_array_size(at(sum, "coverage.hosts"));
+}
+
+/* ---- Invented replies ---- */
+
+static char *long_numbers(size_t host, bool own)
+{
+    (void)host;
+    return own ? strdup("{}") : repeated("{\"known\":true,\"allowed\":[", "0", "]}", WEIR__QUERY_REPLY_MAX - 200);
+}
+
+static char *empty_objects(size_t host, bool own)
+{
+    (void)host;
+    return own ? strdup("{}") : repeated("{\"x\":[", "{}", "]}", WEIR__QUERY_REPLY_MAX - 200);
+}
+
+/* Short ones, whose form has many members. */
+static char *short_entries(size_t host, bool own)
+{
+    (void)host;
+    return own ? strdup("{}") : repeated("{\"denials\":[", "{\"reason\":\"    \"}", "]}", 2000);
+}
+
+/* Rules that no other host has. */
+static char *other_rules(size_t host, bool own)
+{
+    char text[4096] = "{\"rules\":[";
+    size_t len = strlen(text);
+    for (int i = 0; i < 80 && !own; i++)
+        len += (size_t)snprintf(text + len, sizeof text - len, "%s{\"name\":\"%zu.%d\"}", i ? "," : "", host, i);
+    snprintf(text + len, sizeof text - len, "]}");
+    return strdup(text);
+}
+
+TEST(invented_replies_take_little_memory)
+{
+    static const struct {
+        enum weir__query_kind kind;
+        size_t count;
+        char *(*format)(size_t, bool);
+    } cases[] = {{WEIR__QUERY_HISTORY, 32, long_numbers},
+                 {WEIR__QUERY_STATS, 32, empty_objects},
+                 {WEIR__QUERY_DENIED, MANY, short_entries},
+                 {WEIR__QUERY_STATS, MANY, other_rules}};
+    for (size_t i = 0; i < WEIR__COUNT(cases); i++) {
+        size_t bytes = 0;
+        json_t *sum = weigh(cases[i].kind, 20, cases[i].count, 3, cases[i].format, &bytes);
+        CHECK(bytes < (size_t)80 << 20);
+        json_decref(sum);
+    }
+}
+
+TEST(replies_beyond_the_memory_of_a_query_are_missing)
+{
+    size_t bytes, hosts;
+    json_t *sum = weigh(WEIR__QUERY_STATS, 20, MANY, MANY, other_rules, &bytes);
+    hosts = hosts_of(sum);
+    CHECK(hosts > 50 && hosts < MANY && hosts + json_array_size(at(sum, "coverage.missing")) == MANY);
+    CHECK(json_array_size(at(sum, "rules")) == 80 * (hosts - 1)); /* each reply is merged completely or not at all */
+    CHECK(text_at(sum, "coverage.missing.0.why", "the replies of all hosts are too large"));
+    json_decref(sum);
+}
+
+/* ---- Large fleets ---- */
+
+enum { RULES = 100 };
+static int hot; /* keys of each list, different ones on each host */
+
+static size_t add_keys(char *to, const char *list, size_t host, int rule)
+{
+    size_t len = (size_t)sprintf(to, "\"%s\":[", list);
+    for (int i = 0; i < hot; i++)
+        len +=
+            (size_t)sprintf(to + len, "%s{\"key\":\"user:%zu.%d.%d\",\"hidden\":false,\"cut\":false,%s}", i ? "," : "",
+                            host, rule, i, *list == 'n' ? "\"used\":0.987" : "\"count\":12345,\"error\":123");
+    return len + (size_t)sprintf(to + len, "],");
+}
+
+static char *common_rules(size_t host, bool own)
+{
+    static const char rates[] = "{\"allowed\":12.34,\"delayed\":0.0,\"denied\":1.2,\"shed\":0.0}";
+    char *text = malloc(1 << 20);
+    size_t len = (size_t)sprintf(text, "{\"rules\":[");
+    (void)own;
+    for (int i = 0; i < RULES; i++) {
+        len += (size_t)sprintf(text + len,
+                               "%s{\"name\":\"rule-%d\",\"shadow\":false,\"algorithm\":\"token_bucket\",\"limit\":100,"
+                               "\"totals\":{\"allowed\":1,\"delayed\":0,\"denied\":1234,\"listed\":0,\"missing_key\":0,"
+                               "\"failures\":0,\"rolled_back\":0,\"shed\":0,\"warnings\":0},\"rates\":{\"1s\":%s,"
+                               "\"10s\":%s,\"60s\":%s},\"hot\":{",
+                               i ? "," : "", i, rates, rates, rates);
+        len += add_keys(text + len, "admitted", host, i);
+        len += add_keys(text + len, "denied", host, i);
+        len += add_keys(text + len, "near", host, i);
+        len +=
+            (size_t)sprintf(text + len, "\"near_keys\":5,\"uses\":{\"keys\":5,\"tenths\":[1,2,3,4,5,6,7,8,9,10,11]}}}");
+    }
+    sprintf(text + len, "]}");
+    return text;
+}
+
+static char *full_hour(size_t host, bool own)
+{
+    static const char *const series[] = {"allowed", "delayed", "denied", "shed", "shadow_denied"};
+    char *text = malloc(1 << 20);
+    size_t len = (size_t)sprintf(text, "{\"known\":true,\"until\":1000000,\"step\":1");
+    (void)host;
+    (void)own;
+    for (size_t i = 0; i < WEIR__COUNT(series); i++) {
+        len += (size_t)sprintf(text + len, ",\"%s\":[", series[i]);
+        for (int k = 0; k < 3599; k++)
+            len += (size_t)sprintf(text + len, "%s1.0", k ? "," : "");
+        text[len++] = ']';
+    }
+    sprintf(text + len, "}");
+    return text;
+}
+
+TEST(large_fleets_are_merged_completely)
+{
+    static const struct {
+        enum weir__query_kind kind;
+        size_t hosts;
+        int hot;
+    } cases[] = {{WEIR__QUERY_STATS, 200, 1}, {WEIR__QUERY_STATS, 31, 20}, {WEIR__QUERY_HISTORY, 200, 0}};
+    for (size_t i = 0; i < WEIR__COUNT(cases); i++) {
+        size_t bytes = 0, hosts = cases[i].hosts;
+        bool stats = cases[i].kind == WEIR__QUERY_STATS;
+        hot = cases[i].hot;
+        json_t *sum = weigh(cases[i].kind, 20, hosts, hosts, stats ? common_rules : full_hour, &bytes);
+        CHECK(hosts_of(sum) == hosts && bytes < (size_t)64 << 20);
+        CHECK(near(number_at(sum, stats ? "rules.99.totals.allowed" : "allowed.3598"), (double)hosts));
+        CHECK(!stats || json_array_size(at(sum, "rules.99.hot.near")) == 20);
+        json_decref(sum);
+    }
 }
 
 /* ---- Gathering with a store ---- */
