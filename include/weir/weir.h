@@ -277,7 +277,8 @@ WEIR_MUST_CHECK int weir_segment_resize(const char *path, uint64_t size, weir_re
 /*
  * Converts a segment of an older layout, which no process may have open: those would go on with the old one. All of it
  * is kept. *layout is the number that was found. Returns 1 if it was converted, 0 if it is the present one already.
- * WEIR_EVERSION: a layout that cannot be converted; a new segment begins with empty counters.
+ * WEIR_EVERSION: a layout that cannot be converted; a new segment begins with empty counters. WEIR_ELOST: the file was
+ * truncated meanwhile, and is not converted; the call guards it as weir_segment_resize does.
  */
 WEIR_MUST_CHECK int weir_segment_convert(const char *path, unsigned *layout);
 

@@ -207,6 +207,9 @@ int weir__file_extend(int file, uint64_t from, uint64_t to)
         return weir__errno_error(errno = EFBIG);
     if (fstat(file, &what) != 0)
         return weir__errno_error(errno);
+    if ((uint64_t)what.st_size < from)
+        return WEIR_ELOST; /* truncated: extended again, it would have zeros where its counters were, without a SIGBUS
+                            */
     /* Some of the blocks may exist; those of [0, from) do. */
     uint64_t have = (uint64_t)what.st_blocks * 512;
     have = have < from ? from : have > to ? to : have;

@@ -71,7 +71,7 @@ bool weir__file_is_trusted(int file, const char *path, unsigned segment_owner);
 bool weir__free_bytes(const char *path, uint64_t *bytes);
 /*
  * Reserves the blocks [from, to) of an open file that has no holes before `from`; it grows to `to`. On an error its
- * size is what it was.
+ * size is what it was. WEIR_ELOST: it is shorter than `from`.
  */
 int weir__file_extend(int file, uint64_t from, uint64_t to);
 /* The user id of the owner of a segment's file. */
@@ -88,6 +88,8 @@ int weir__lock_open(const char *path, unsigned segment_owner);
  * The handler is active once a segment of the process is guarded.
  */
 
+/* Registers the mapping of a segment, and installs the handler: weir_segment_guard. */
+int weir__mapped_guard(struct weir__mapped *mapped);
 /* False: there are 256 sidecar files already. */
 bool weir__sidecar_guard(struct weir__mapped *mapped);
 /* To be called before a mapping is unmapped, registered or not. */

@@ -64,6 +64,8 @@ static int resize(weir_segment *segment, int file, unsigned doublings, weir_resi
     weir_report report = {0};
     struct stat what;
     (void)!weir_segment_validate(segment, weir_clock(segment), &report); /* for the count */
+    if (weir__lost(segment))
+        return WEIR_ELOST;
     result->live = report.live;
     if (doublings < before && (least = least_doublings(table, report.live)) > doublings) {
         result->size = table->bytes << least;
@@ -84,7 +86,7 @@ static int resize(weir_segment *segment, int file, unsigned doublings, weir_resi
      * Frees what is beyond, also what a process that died has left. The file keeps its length: a process that was
      * preempted in a lookup may still read there.
      */
-    if (!error && fstat(file, &what) == 0 && (uint64_t)what.st_size > size)
+    if (!error && !weir__lost(segment) && fstat(file, &what) == 0 && (uint64_t)what.st_size > size)
         (void)!fallocate(file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)size, what.st_size - (off_t)size);
     return error;
 }
@@ -137,9 +139,9 @@ static int convert(void *memory, uint64_t bytes, const void *plan)
     const struct weir__mapped *old = plan;
     const weir__cell *from = old->memory;
     weir__cell *to = memory;
-    for (uint64_t i = 0; i < bytes / sizeof *to; i++)
+    for (uint64_t i = 0; i < bytes / sizeof *to && !weir__load32(&old->lost); i++)
         to[i] = weir__cell_read(&from[i]);
-    return weir__segment_convert(memory, bytes);
+    return weir__load32(&old->lost) ? WEIR_ELOST : weir__segment_convert(memory, bytes);
 }
 
 static int check_converted(void *memory, uint64_t bytes, const void *plan)
@@ -159,6 +161,7 @@ int weir_segment_convert(const char *path, unsigned *layout)
     int error = weir__mapped_open_segment(&was, &old);
     if (error)
         return error;
+    (void)!weir__mapped_guard(&old); /* best effort: with 16 others a truncated file ends the process */
     *layout = ((const struct weir__header *)old.memory)->layout;
     if (*layout == WEIR__LAYOUT_RESIZED)
         *layout = WEIR__LAYOUT;
@@ -177,6 +180,8 @@ int weir_segment_convert(const char *path, unsigned *layout)
                                        .check = check_converted};
         error = weir__mapped_open_segment(&spec, &fresh);
     }
+    if (weir__load32(&old.lost))
+        error = WEIR_ELOST;
     weir__mapped_close(&fresh);
     weir__mapped_close(&old);
     return error ? error : *layout != WEIR__LAYOUT;

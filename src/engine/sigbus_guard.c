@@ -97,18 +97,21 @@ static int guard(struct weir__mapped *mapped, int from, int end)
     return -1;
 }
 
-int weir_segment_guard(weir_segment *segment)
+int weir__mapped_guard(struct weir__mapped *mapped)
 {
-    if (!segment)
-        return WEIR_EINVAL;
     for (int i = 0; i < SEGMENTS_MAX; i++)
-        if (guarded_at(i) == &segment->mapped)
+        if (guarded_at(i) == mapped)
             return 0;
-    int at = guard(&segment->mapped, 0, SEGMENTS_MAX);
+    int at = guard(mapped, 0, SEGMENTS_MAX);
     int error = at < 0 ? WEIR_EGUARDS : install();
     if (at >= 0 && error)
         weir__store64(&guarded[at], 0);
     return error;
+}
+
+int weir_segment_guard(weir_segment *segment)
+{
+    return segment ? weir__mapped_guard(&segment->mapped) : WEIR_EINVAL;
 }
 
 bool weir__sidecar_guard(struct weir__mapped *mapped)

@@ -60,13 +60,14 @@ int weir__resize_finish(const struct weir__op *op, uint64_t *moved)
          */
         weir__fence();
         uint64_t found = 0, displaced = weir__load64(escaped);
+        /* Not to the end if another process has ended it, or if the segment is lost, which has geometry 0. */
         for (uint64_t region = 0; region < UINT64_C(1) << before; region++)
-            for (uint64_t i = 0; i < table->buckets; i++)
+            for (uint64_t i = 0; i < table->buckets && weir__load64(word) == geometry; i++)
                 found += sweep_bucket(op, region * table->stride + i, geometry);
         *moved += pass ? 0 : found;
         weir__fence();
         if (weir__load64(word) != geometry)
-            return 0; /* another process has ended it */
+            return 0;
         if (found || weir__load64(escaped) != displaced)
             continue;
         /* Nothing is left, and nothing can arrive: lookups need only the new geometry. */

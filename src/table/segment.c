@@ -202,7 +202,8 @@ static int counting(const struct weir__op *op, uint64_t tag, uint64_t a, uint64_
 int weir__segment_validate(const struct weir__op *op, weir_report *report)
 {
     weir_report r = {0};
-    for (uint64_t i = 0; i < all_buckets(op->table) * WEIR__BUCKET_SLOTS; i++) {
+    const uint64_t *magic = &op->table->header->magic; /* 0: the segment is lost meanwhile, and empty */
+    for (uint64_t i = 0; i < all_buckets(op->table) * WEIR__BUCKET_SLOTS && weir__load64(magic); i++) {
         uint64_t at = bucket_at(op->table, i / WEIR__BUCKET_SLOTS);
         weir__cell seen = slot_read(op, at, i % WEIR__BUCKET_SLOTS);
         struct weir__slot_fields p = weir__cell_unpack(seen);

@@ -8,13 +8,16 @@
 #include "engine/segment.h"
 #include "table/resize.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
+#include <signal.h>
 #include <sys/file.h>
 #include <sys/inotify.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 
 enum { KEYS = 4000 };
 
@@ -349,6 +352,73 @@ TEST(file_that_is_truncated_meanwhile)
 }
 
 /* The resizing process died: entries are in the old places, in the new ones, or on their way. */
+/* ---- Truncation at a known moment ---- */
+
+enum { LARGE = 64 << 20, HEADER = 65536 };
+
+enum { NEVER, LOCKED, EXTENDED, OWNED };
+static int cut_when;
+static off_t cut_to;
+
+static void cut(int when)
+{
+    if (cut_when == when)
+        CHECK_EQ(truncate(at("s"), cut_to), 0);
+}
+
+/* The calls of the library end up here: they do what they should, and truncate the segment's file. */
+int flock(int file, int operation)
+{
+    cut(LOCKED);
+    return (int)syscall(SYS_flock, file, operation);
+}
+
+int posix_fallocate(int file, off_t from, off_t len)
+{
+    int error = syscall(SYS_fallocate, file, 0, from, len) ? errno : 0;
+    cut(EXTENDED);
+    return error;
+}
+
+int fchown(int file, uid_t owner, gid_t group)
+{
+    cut(OWNED);
+    return (int)syscall(SYS_fchown, file, owner, group);
+}
+
+static int64_t page_faults(void)
+{
+    struct rusage used;
+    CHECK_EQ(getrusage(RUSAGE_SELF, &used), 0);
+    return used.ru_minflt + used.ru_majflt;
+}
+
+/* A lost segment is empty memory: each page that is read in vain is a fault. */
+static void resize_with_a_cut(void)
+{
+    int64_t before = page_faults();
+    CHECK_EQ(resize(at("s"), 2 * LARGE), WEIR_ELOST);
+    CHECK(page_faults() - before < LARGE / 4096 / 4);
+}
+
+TEST(resize_ends_when_the_segment_is_lost)
+{
+    weir_segment *segment;
+    struct stat what;
+    directory_make();
+    cut_to = HEADER;
+    for (int when = LOCKED; when <= EXTENDED; when++) { /* while entries are counted, and while they are moved */
+        CHECK_EQ(open_with(at("s"), LARGE, WEIR_OPEN_CREATE, &segment), 0);
+        weir_segment_close(segment);
+        cut_when = when;
+        in_child(resize_with_a_cut);
+        cut_when = NEVER;
+        CHECK(stat(at("s"), &what) == 0 && what.st_size == HEADER); /* it is not extended again */
+        unlink(at("s"));
+    }
+    directory_remove();
+}
+
 TEST(interrupted_resize_is_completed)
 {
     weir_segment *segment, *reader;
@@ -532,6 +602,28 @@ TEST(conversion_keeps_group_and_mode)
         i += (ssize_t)(sizeof *event + event->len);
     }
     close(watch);
+    directory_remove();
+}
+
+static void convert_with_a_cut(void)
+{
+    unsigned layout;
+    signal(SIGBUS, SIG_DFL); /* a sanitizer's handler would end the process in its own way */
+    cut_when = OWNED;
+    CHECK_EQ(weir_segment_convert(at("s"), &layout), WEIR_ELOST);
+    CHECK_EQ(layout, 2);
+}
+
+/* The old file stays as it is; half of the counters are no segment. */
+TEST(conversion_ends_when_the_old_segment_is_lost)
+{
+    struct stat what;
+    directory_make();
+    write_old(at("s"), 0600);
+    cut_to = OLD_BYTES / 2;
+    in_child(convert_with_a_cut);
+    CHECK(stat(at("s"), &what) == 0 && what.st_size == OLD_BYTES / 2);
+    CHECK_EQ(entries(false), 1);
     directory_remove();
 }
 
