@@ -31,7 +31,7 @@ def processes():
     d.arrow((190, 342), (230, 342), (230, 379), (270, 379), both=True)
     d.text(236, 346, "strict", "small")
     d.arrow((550, 379), (590, 379), (590, 62), (630, 62), both=True)
-    d.text(584, 346, "eventual, blocks", "small", "end")
+    d.text(574, 346, "eventual, blocks", "small", "end")
     d.box(630, 354, 170, 50, ["admin clients", "dashboard, CLI, hosts"])
     d.arrow((715, 354), (715, 300), (814, 300), (814, 53), (800, 53), both=True)
     d.write(IMAGES / "architecture-processes.svg")

@@ -28,14 +28,14 @@ def request():
 
 
 def host():
-    d = Drawing(760, 420, "The parts of weir on a host, and the store between hosts")
+    d = Drawing(820, 420, "The parts of weir on a host, and the store between hosts")
     d.add('<rect class="box" x="130" y="14" width="470" height="392" rx="10" style="fill:none;stroke-dasharray:5 5"/>')
     d.text(146, 36, "host", "head")
     d.box(10, 60, 96, 50, ["clients"])
     d.box(160, 52, 190, 66, ["gateway", "nginx workers with weir", "decide each request"], "main")
-    d.box(640, 60, 110, 50, ["your API"])
+    d.box(700, 60, 110, 50, ["your API"])
     d.arrow((106, 85), (160, 85), both=True)
-    d.arrow((350, 85), (640, 85))
+    d.arrow((350, 85), (700, 85))
     d.text(400, 78, "allowed requests", "small")
     d.box(10, 160, 96, 66, ["Envoy,", "and programs"])
     d.box(160, 160, 190, 66, ["service", "gRPC, HTTP, Redis protocol", "in the same workers"])
@@ -48,13 +48,13 @@ def host():
     d.box(160, 340, 190, 50, ["rules", "YAML, reloaded on change"])
     d.box(430, 325, 150, 66, ["agent", "exchange, statistics,", "dashboard, queue"])
     d.arrow((505, 325), (505, 256), both=True)
-    d.box(640, 300, 110, 90, ["store", "Redis, Valkey:", "one limit for", "all hosts"], "main")
-    d.arrow((580, 358), (640, 358), both=True)
-    d.text(610, 376, "eventual", "small", "middle")
-    d.arrow((350, 112), (388, 112), (388, 306), (640, 306), both=True)
-    d.text(592, 299, "strict", "small", "middle")
-    d.box(640, 180, 110, 50, ["other hosts"])
-    d.arrow((695, 230), (695, 300), both=True)
+    d.box(700, 300, 110, 90, ["store", "Redis, Valkey:", "one limit for", "all hosts"], "main")
+    d.arrow((580, 358), (700, 358), both=True)
+    d.text(650, 351, "eventual", "small", "middle")
+    d.arrow((350, 112), (388, 112), (388, 306), (700, 306), both=True)
+    d.text(650, 299, "strict", "small", "middle")
+    d.box(700, 180, 110, 50, ["other hosts"])
+    d.arrow((755, 230), (755, 300), both=True)
     d.write(IMAGES / "concepts-host.svg")
 
 

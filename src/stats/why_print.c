@@ -151,6 +151,8 @@ static void print_next(const json_t *entry, int64_t now_ms, bool several)
         printf("  it would pass now");
     else if (wait_ns >= 0) {
         weir__time_text(now_ms + wait_ns / 1000000 + 1, at);
+        if (wait_ns > 10 * WEIR_SECOND) /* a person does not need more digits */
+            wait_ns = (wait_ns / WEIR_SECOND + 1) * WEIR_SECOND;
         printf("  it would pass in %s s, at ", weir__wait_text(wait_ns, text));
         print_time("", at);
     } else
