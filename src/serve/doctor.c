@@ -245,7 +245,8 @@ static bool holds(const char *pid, const char *socket)
     DIR *folder = opendir(path);
     bool found = false;
     for (const struct dirent *entry; folder && !found && (entry = readdir(folder));) {
-        ssize_t len = readlinkat(dirfd(folder), entry->d_name, link, sizeof link - 1);
+        snprintf(path, sizeof path, "/proc/%.20s/fd/%.20s", pid, entry->d_name);
+        ssize_t len = readlink(path, link, sizeof link - 1);
         link[len > 0 ? len : 0] = 0;
         found = strcmp(link, socket) == 0;
     }
