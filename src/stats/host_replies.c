@@ -328,6 +328,8 @@ static const struct {
 static void merge_hot(struct weir__merge *merge, json_t *sum, const json_t *reply)
 {
     json_t *to = json_object_get(sum, "hot"), *from = json_object_get(reply, "hot");
+    if (merge->query->n < 1) /* the query wants none, and they would not be cut */
+        return;
     if (!json_is_object(to) && json_is_object(from))
         set(merge, sum, "hot", from);
     if (!json_is_object(to) || !json_is_object(from))
@@ -350,7 +352,7 @@ static char *rule_name(const json_t *rule)
 
 static void merge_stats(struct weir__merge *merge, const json_t *reply)
 {
-    json_t *sum = merge->sum, *rules = json_object_get(sum, "rules"), *rule;
+    json_t *sum = merge->sum, *rules = json_object_get(sum, "rules"), *seen = json_object(), *rule;
     size_t i;
     merge_rates(merge, sum, reply);
     if (number_in(reply, "hot_seconds") > number_in(sum, "hot_seconds"))
@@ -361,16 +363,21 @@ static void merge_stats(struct weir__merge *merge, const json_t *reply)
     {
         char *name = rule_name(rule);
         json_t *known = name ? json_object_get(merge->rules, name) : NULL;
-        if (known) {
+        /* No host sends a rule twice. Each time would cost a search of all its keys. */
+        bool repeated = !name || json_object_get(seen, name);
+        if (!repeated && known) {
             add_member(merge, known, rule, "totals");
             merge_rates(merge, known, rule);
             merge_hot(merge, known, rule);
-        } else if (name) {
+        } else if (!repeated) {
             append(merge, rules, rule);
             json_object_set(merge->rules, name, rule);
         }
+        if (!repeated)
+            json_object_set_new(seen, name, json_true());
         free(name);
     }
+    json_decref(seen);
 }
 
 static json_t *index_rules(const json_t *sum)

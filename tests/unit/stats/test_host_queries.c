@@ -236,6 +236,24 @@ TEST(statistics_are_added_by_rule)
     json_decref(sum);
 }
 
+/* A host sends neither. Adding keys to a rule searches all that it has: 2,000 times for one invented reply. */
+TEST(repeated_rules_and_unwanted_keys_are_left_out)
+{
+    static const char here[] = "{'rules':[{'name':'api','totals':{'denied':3},'hot':{'denied':[{'key':'a'}]}}]}";
+    static const char there[] = "{'rules':[{'name':'api','totals':{'denied':4},'hot':{'denied':[{'key':'b'}]}},"
+                                "{'name':'api','totals':{'denied':4},'hot':{'denied':[{'key':'c'}]}},"
+                                "{'name':'new','totals':{'denied':5}},{'name':'new','totals':{'denied':5}},"
+                                "{'name':'api','shadow':true,'totals':{'denied':6}}]}";
+    json_t *sum = merged(WEIR__QUERY_STATS, (struct weir__host_query){.n = 9}, here, there);
+    CHECK(json_array_size(at(sum, "rules")) == 3 && near(number_at(sum, "rules.0.totals.denied"), 7));
+    CHECK(json_array_size(at(sum, "rules.0.hot.denied")) == 2 && near(number_at(sum, "rules.1.totals.denied"), 5));
+    CHECK(json_is_true(at(sum, "rules.2.shadow")) && near(number_at(sum, "rules.2.totals.denied"), 6));
+    json_decref(sum);
+    sum = merged(WEIR__QUERY_STATS, (struct weir__host_query){0}, here, there);
+    CHECK(json_array_size(at(sum, "rules.0.hot.denied")) == 1 && near(number_at(sum, "rules.0.totals.denied"), 7));
+    json_decref(sum);
+}
+
 TEST(histories_are_added_by_second)
 {
     static const char here[] = "{'known':true,'until':100,'step':1,'denied':[1,2,3],'allowed':[0,0,0]}";
