@@ -355,9 +355,13 @@ static int load(struct weir__config *config, const char *file, weir_diagnose *di
     return report.errors ? WEIR_ERULES : 0;
 }
 
+static struct weir__config *newest; /* of those that were read, and are not freed */
+
 int weir__config_load(struct weir__config *config, const char *file, weir_diagnose *diagnose, void *context)
 {
     int error = load(config, file, diagnose, context);
+    config->before = newest;
+    newest = config;
     if (error == WEIR_ERULESBUSY)
         weir__config_report(file, "changed while it was read; try again", diagnose, context);
     else if (error && error != WEIR_ERULES && error != WEIR_ERULESPATH)
@@ -371,7 +375,7 @@ static void text_wipe(const char *text)
         explicit_bzero((void *)(uintptr_t)text, strlen(text));
 }
 
-void weir__config_wipe(struct weir__config *config)
+static void wipe(const struct weir__config *config)
 {
     for (size_t i = 0; i < config->sources.count; i++)
         explicit_bzero((void *)(uintptr_t)config->sources.list[i].text.data, config->sources.list[i].text.len);
@@ -379,11 +383,23 @@ void weir__config_wipe(struct weir__config *config)
         text_wipe(config->access.token[i]);
     text_wipe(config->access.password);
     text_wipe(config->access.operator_password);
+    text_wipe(config->nginx_conf);
+}
+
+void weir__secrets_wipe(void)
+{
+    for (const struct weir__config *config = newest; config; config = config->before)
+        wipe(config);
 }
 
 void weir__config_free(struct weir__config *config)
 {
-    weir__config_wipe(config);
+    struct weir__config **at = &newest;
+    while (*at && *at != config)
+        at = &(*at)->before;
+    if (*at)
+        *at = config->before;
+    wipe(config);
     weir__arena_free(&config->arena);
     weir__sources_free(&config->sources);
     *config = (struct weir__config){0};

@@ -238,6 +238,9 @@ struct weir__config {
     const char *rules_path; /* or NULL, and the rules are in the file: */
     weir_text rules_text;   /* weir.yaml with all but the rules blanked out, so that line numbers stay */
     struct weir__place rules_place;
+
+    char *nginx_conf;            /* NULL, or nginx.conf for it, which has secrets; not freed with it */
+    struct weir__config *before; /* that was read before it, and is not freed */
 };
 
 /* Reads and validates the file: 0, or an error after a report. The caller frees `config` with weir__config_free in any
@@ -250,8 +253,11 @@ bool weir__config_report(const char *file, const char *message, weir_diagnose *d
 struct weir__rules_host weir__config_host(const struct weir__config *config);
 /* True if there is a listener of this kind. WEIR__RESP needs both stream modules. */
 bool weir__has_listener(const struct weir__config *config, enum weir__listener_kind kind);
-/* Overwrites secrets that only weir serve and nginx need: the text of the file, the service's tokens and passwords. */
-void weir__config_wipe(struct weir__config *config);
+/*
+ * In a child process: overwrites secrets that only weir serve and nginx need, of all configurations that its parent has
+ * read and not freed: the texts of the files, the service's tokens and passwords, nginx.conf.
+ */
+void weir__secrets_wipe(void);
 
 /* The user that nginx's workers run as when root starts weir serve. */
 struct weir__workers {

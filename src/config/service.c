@@ -14,7 +14,7 @@ static bool secret_read(void *config, const struct weir__node *node, const char 
     if (text.len < LEAST || text.len > MOST || !weir__text_graphic(text))
         return weir__node_error(node, "%s must be %d to %d printable characters without spaces", what, LEAST, MOST);
     *(const char **)to = weir__config_text(config, text);
-    explicit_bzero((void *)(uintptr_t)text.data, text.len); /* weir__config_wipe then wipes the only copy */
+    explicit_bzero((void *)(uintptr_t)text.data, text.len); /* weir__secrets_wipe then wipes the only copy */
     return *(const char **)to;
 }
 

@@ -35,7 +35,6 @@ struct weir__agent_process {
     bool foreign;        /* there are some, and that was logged */
     bool portless;       /* it runs without the admin port, which only root can bind: the port was taken */
     int64_t port_due_ms; /* time of the next attempt to bind the port */
-    char *nginx_conf;    /* the supervisor's nginx.conf; the agent's process overwrites its copy, which has secrets */
     int death;           /* its parent-death signal; 0: SIGTERM, for a last exchange with the store */
     struct weir__listening *listening; /* has the admin listener's socket for all agents; NULL: each binds its own */
 };

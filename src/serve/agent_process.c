@@ -34,7 +34,7 @@ enum {
 static bool become_agent(struct weir__config *config, const struct weir__agent_user *user,
                          const struct weir__logger *log)
 {
-    weir__config_wipe(config);
+    weir__secrets_wipe();
     weir__wipe_inherited_memory();
     weir__handover_take(config, user, log);
     return weir__privilege_drop(user, log) && weir__handover_check(config, user, log);
@@ -56,8 +56,6 @@ _Noreturn static void agent_main(const struct weir__agent_process *agent, pid_t 
     own.admin.socket = admin;
     own.queue.listener = queue;
     setsid();
-    if (agent->nginx_conf)
-        explicit_bzero(agent->nginx_conf, strlen(agent->nginx_conf));
     if (channel > 0)
         weir__sidecar_send_by(channel, own.segment_path);
     if (!become_agent(&own, &agent->user, &log))

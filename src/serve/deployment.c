@@ -34,7 +34,7 @@ static void conf_free(struct weir__deployment *deployment)
     if (deployment->conf)
         explicit_bzero(deployment->conf, strlen(deployment->conf));
     free(deployment->conf);
-    deployment->conf = NULL;
+    deployment->conf = deployment->config.nginx_conf = NULL;
 }
 
 void weir__deployment_free(struct weir__deployment *deployment)
@@ -125,7 +125,8 @@ bool weir__deployment_write(struct weir__deployment *deployment, const struct we
         .number = number,
     };
     conf_free(deployment);
-    deployment->conf = good ? weir__nginx_conf(config, &deployment->facts, &setting) : NULL;
+    deployment->conf = deployment->config.nginx_conf =
+        good ? weir__nginx_conf(config, &deployment->facts, &setting) : NULL;
     good = deployment->conf &&
            weir__runtime_dir_write(folder, WEIR__NGINX_CONF_NEXT, deployment->conf, strlen(deployment->conf), 0);
     if (!good)

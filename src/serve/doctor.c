@@ -529,7 +529,7 @@ static void check_state(struct doctor *d)
     if (user.drops && at.st_uid != 0) { /* a folder of root's is handed over at the start */
         int code = weir__helper_fork(HELPER_MS, log.file, 0);
         if (code == WEIR__IN_HELPER) {
-            weir__config_wipe(&d->deployment.config);
+            weir__secrets_wipe();
             weir__wipe_inherited_memory();
             _exit(weir__privilege_drop(&user, &log) && weir__handover_check(config, &user, &log) ? 0 : 1);
         }
@@ -697,7 +697,5 @@ void weir__doctor(const char *file, weir__doctor_found *found, void *context)
         checks[i].run(&d);
     }
     weir__config_free(&d.deployment.config);
-    if (d.deployment.conf)
-        explicit_bzero(d.deployment.conf, strlen(d.deployment.conf)); /* it may have tokens */
     free(d.deployment.conf);
 }

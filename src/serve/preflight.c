@@ -344,7 +344,7 @@ static void check_agent_reads(struct preflight *preflight, const char *path)
         return;
     int code = weir__helper_fork(HELPER_MS, 0, 0);
     if (code == WEIR__IN_HELPER) {
-        weir__config_wipe((struct weir__config *)(uintptr_t)config);
+        weir__secrets_wipe();
         weir__wipe_inherited_memory();
         bool good = !weir__privilege_drop(&user, &terminal) ||
                     weir__sources_read(path, NULL, NULL, &sources) != WEIR_ERULESPATH;
@@ -378,7 +378,7 @@ static void rules_compile_as_agent(struct preflight *preflight, const char *path
     if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) == 0)
         code = weir__helper_fork(HELPER_MS, ends[1], log ? log->file : 0);
     if (code == WEIR__IN_HELPER) {
-        weir__config_wipe((struct weir__config *)(uintptr_t)preflight->config);
+        weir__secrets_wipe();
         weir__wipe_inherited_memory();
         if (!weir__privilege_drop(&user, &terminal))
             _exit(1);

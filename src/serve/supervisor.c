@@ -627,7 +627,6 @@ static void loop(struct supervisor *s)
             replace_master(s);
         watch_files(s);
         s->agent.config = &s->deployment->config;
-        s->agent.nginx_conf = s->deployment->conf;
         weir__agent_poll(&s->agent);
         if (s->phase == RUNNING)
             weir__agent_start_if_due(&s->agent);

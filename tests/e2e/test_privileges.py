@@ -558,24 +558,65 @@ def memory_of(pid):
     return b"\n".join(found)
 
 
-@pytest.mark.skipif(bool(PRELOAD), reason="AddressSanitizer keeps freed memory, and maps terabytes")
-def test_the_agent_has_no_secrets_of_the_service_in_its_memory(host):
+@pytest.fixture
+def with_secrets(host):
+    """A host whose service has secrets, and a check that a process has none of them in its memory."""
     secrets = [f"{kind}-{random.randbytes(12).hex()}" for kind in ("token", "operator", "password", "master")]
     one = host(OWN + ADMIN + RULES + f"""service:
   http: 127.0.0.1:{free_port()}
   resp: 127.0.0.1:{free_port()}
   access: {{ tokens: [{secrets[0]}], operator_tokens: ["{secrets[1]}"], password: '{secrets[2]}', operator_password: {secrets[3]} }}
 """).begin()
-    first = one.wait_for_agent()
-    for turn in range(2):
-        agent = one.wait_for_agent(*([first] if turn else []))
-        memory = memory_of(agent)
+
+    def check(pid):
+        memory = memory_of(pid)
         assert b"published.yaml" in memory
         left = {secret: memory.count(secret[8:].encode()) for secret in secrets}
         assert not any(left.values()), left
+    return one, check
+
+
+@pytest.mark.skipif(bool(PRELOAD), reason="AddressSanitizer keeps freed memory, and maps terabytes")
+def test_the_agent_has_no_secrets_of_the_service_in_its_memory(with_secrets):
+    one, check = with_secrets
+    first = one.wait_for_agent()
+    for turn in range(2):
+        check(one.wait_for_agent(*([first] if turn else [])))
         one.signal(signal.SIGHUP)
         one.wait_for_log("reloaded")
         one.wait_for_new_agent(first)
+
+
+@pytest.mark.skipif(bool(PRELOAD), reason="AddressSanitizer keeps freed memory, and maps terabytes")
+def test_helper_processes_of_the_agents_user_have_no_secrets_of_the_service_in_their_memory(with_secrets):
+    """Those of a reload are forked while the supervisor has two configurations, with the same secrets."""
+    one, check = with_secrets
+    assert one.publish("two", 1) == 200
+    agent = one.wait_for_agent()
+    os.kill(agent, signal.SIGSTOP)  # it is not replaced for 10 s: other processes of its user are helper processes
+    children = pathlib.Path(f"/proc/{one.process.pid}/task/{one.process.pid}/children")
+
+    def stop_helper():
+        """The id of a helper process that has dropped root's privileges; None: there is none now."""
+        for pid in (int(child) for child in children.read_text().split()):
+            with contextlib.suppress(OSError):
+                if pid != agent and (seen := status(pid))["Uid"][0] == str(UID) and seen["Seccomp"] == ["2"]:
+                    os.kill(pid, signal.SIGSTOP)
+                    if wait_until(lambda: (state := status(pid)["State"][0]) in "TZ" and state, "a stopped process", every=0) == "T":
+                        return pid
+        return None
+
+    for _ in range(5):
+        reloads = one.log_text().count("reloaded")
+        one.signal(signal.SIGHUP)
+        helper = wait_until(lambda: stop_helper() or one.log_text().count("reloaded") > reloads, "a reload", every=0)
+        if helper is not True:
+            break
+    assert helper is not True, "each helper process ended before it was seen"
+    try:
+        check(helper)
+    finally:
+        os.kill(helper, signal.SIGCONT)
 
 
 def test_an_agent_that_does_not_end_is_replaced(host):
