@@ -379,6 +379,19 @@ def prometheus(path):
     return json.loads(get(9092, f"/api/v1/{path}")[2])["data"]
 
 
+def test_passwords():
+    """secrets.sh makes two, once, in a folder that it closes to other users, also if the folder exists."""
+    with scratch() as folder:
+        shutil.copy(HERE / "secrets.sh", folder)
+        (folder / "secrets").mkdir(0o755)
+        made = []
+        for _ in range(2):
+            run(folder / "secrets.sh")
+            made.append([(folder / "secrets" / name).read_text() for name in ("redis_password", "grafana_password")])
+        assert made[0] == made[1] and len(set(made[0])) == 2 and all(len(one.strip()) == 32 for one in made[0]), made
+        assert (folder / "secrets").stat().st_mode & 0o777 == 0o700
+
+
 def test_compose():
     """compose.yaml without Grafana: limits over the store, metrics and alerts in Prometheus, all of it confined."""
     run(HERE / "secrets.sh")
@@ -426,7 +439,7 @@ def check():
     failed = 0
     with contextlib.ExitStack() as stack:
         for test in (test_linted, test_image, api, test_confined, test_reload_and_upgrade, test_stop, test_counters, test_state, test_wrong,
-                     test_compose):
+                     test_passwords, test_compose):
             began = time.monotonic()
             try:
                 if test is api:
