@@ -1,6 +1,6 @@
 /*
  * A segment with arbitrary bytes: attaching refuses it, or every operation works on it, whatever slots, leases and
- * records contain.
+ * records contain. So do a resize to or from any size, and a conversion.
  *
  * Input: 1 byte that selects what to overwrite, 3 bytes where (modulo the segment), 1 byte how often, then the bytes.
  * The first byte also selects a segment that has been in use, and flipping of bits instead of overwriting: random tags
@@ -8,12 +8,14 @@
  */
 #include "table/slab.h"
 #include "table/hash.h"
+#include "table/resize.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #define BYTES    (64 << 10)
-#define SLAB     (4 << 10) /* small, as every search of a full one goes through all of it */
+#define MAPPED   (4 * BYTES) /* two doublings */
+#define SLAB     (4 << 10)   /* small, as every search of a full one goes through all of it */
 #define START_US (INT64_C(20000) * 86400000000)
 
 enum { HEADER, HEADER_SIGNED, BODY, LINES, SLAB_PART, PLANT, WHATS };
@@ -110,7 +112,7 @@ static int visit(void *context, const weir_entry *entry)
 
 static void check(int error)
 {
-    if (error != 0 && error != WEIR_EFULL && error != WEIR_EBUSY)
+    if (error != 0 && error != WEIR_EFULL && error != WEIR_EBUSY && error != WEIR_ERESIZED && error != WEIR_EDAMAGED)
         abort();
 }
 
@@ -146,6 +148,38 @@ static void use(struct weir__table *table, uint64_t seed)
     weir__segment_stats(table, &stats);
 }
 
+/* With entries in all regions, also where none of them belongs, and a geometry that may need more than are mapped. */
+static void resize(uint8_t *memory, uint64_t seed)
+{
+    struct weir__table table;
+    struct weir__header *header = (struct weir__header *)(void *)memory;
+    struct weir__op op = {&table, NULL, START_US, START_US};
+    uint64_t geometry = 1 << 24 | (seed >> 8 & 0xff) << 16, moved;
+
+    for (int i = 1; i < MAPPED / BYTES; i++)
+        memcpy(memory + (ptrdiff_t)i * BYTES, memory, BYTES);
+    header->layout = WEIR__LAYOUT_RESIZED;
+    header->geometry = geometry >> 16 | geometry * UINT64_C(0x9e3779b97f4a7c15) >> 48 << 48;
+    if (weir__segment_attach(memory, MAPPED, &table) == 0) {
+        op.stats = &table.stats[0];
+        use(&table, seed);
+        check(weir__resize_finish(&op, &moved));
+        check(weir__resize_begin(&table, seed >> 16 & 15));
+        use(&table, seed);
+        check(weir__resize_finish(&op, &moved));
+    }
+}
+
+static void convert(uint8_t *memory, uint64_t seed)
+{
+    struct weir__table table;
+
+    ((struct weir__header *)(void *)memory)->layout = 2 + (seed >> 8 & 1);
+    sign(memory);
+    if (weir__segment_convert(memory, BYTES) == 0 && weir__segment_attach(memory, BYTES, &table) == 0)
+        use(&table, seed);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     if (size < 6)
@@ -154,7 +188,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         prepare();
 
     struct weir__table table;
-    uint8_t *memory = aligned_alloc(4096, BYTES);
+    uint8_t *memory = aligned_alloc(4096, MAPPED);
     uint64_t seed = 0;
     memcpy(memory, pristine, BYTES);
     if (weir__segment_attach(memory, BYTES, &table))
@@ -164,7 +198,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (data[0] & USED)
         use(&table, seed);
     overwrite(&table, memory, data, size);
-    if (weir__segment_attach(memory, BYTES, &table) == 0)
+    if (seed % 4 == 2)
+        resize(memory, seed);
+    else if (seed % 4 == 3)
+        convert(memory, seed);
+    else if (weir__segment_attach(memory, BYTES, &table) == 0)
         use(&table, seed);
     free(memory);
     return 0;
