@@ -1,6 +1,7 @@
 /* weir doctor: looks at this host as weir serve would find it. A table of checks; see serve.h. */
 #include "base/buffer.h"
 #include "base/clock.h"
+#include "base/duration.h"
 #include "base/file.h"
 #include "control/control.h"
 #include "engine/mapped_file.h"
@@ -595,14 +596,19 @@ struct store_reply {
 static int read_store(struct weir__store_request *request, const redisReply *reply)
 {
     struct store_reply *to = request->owner;
+    int64_t clock[2]; /* seconds and microseconds */
     if (reply->type != REDIS_REPLY_ARRAY || reply->elements != 4)
         return WEIR_ESTOREGARBAGE;
     for (int i = 0; i < 4; i++)
         if (reply->element[i]->type != REDIS_REPLY_STRING)
             return WEIR_ESTOREGARBAGE;
+    for (int i = 0; i < 2; i++)
+        if (!weir__parse_int((weir_text){reply->element[2 + i]->str, reply->element[2 + i]->len}, &clock[i]) ||
+            clock[i] < 0 || clock[i] > WEIR__TIME_MAX / WEIR_SECOND)
+            return WEIR_ESTOREGARBAGE;
     snprintf(to->version, sizeof to->version, "%s", reply->element[0]->str);
     snprintf(to->refused, sizeof to->refused, "%s", reply->element[1]->str);
-    to->clock_us = strtoll(reply->element[2]->str, NULL, 10) * 1000000 + strtoll(reply->element[3]->str, NULL, 10);
+    to->clock_us = clock[0] * 1000000 + clock[1];
     return 0;
 }
 

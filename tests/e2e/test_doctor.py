@@ -1,4 +1,5 @@
 """weir doctor: each thing is broken for real, and its line is found."""
+import contextlib
 import json
 import os
 import pathlib
@@ -7,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 
 import pytest
 
@@ -169,6 +171,26 @@ def test_a_silent_store(host, store):
         has(doctor(host, code=1), "wrong", "store", "the store")
     finally:
         store.resume()
+
+
+@pytest.mark.parametrize("time, level, text", [
+    ("1000000000", "warning", "the clocks of this host and of redis:"),
+    ("9223372036854775807", "wrong", "invalid reply of the store"),  # it would overflow the difference
+    ("-1", "wrong", "invalid reply of the store"),
+])
+def test_the_time_of_a_store(host, store, time, level, text):
+    reply = f"*4\r\n$0\r\n\r\n$0\r\n\r\n${len(time)}\r\n{time}\r\n$1\r\n0\r\n".encode()
+
+    def talk(listener):
+        with contextlib.suppress(OSError):
+            while connection := listener.accept()[0]:
+                while command := connection.recv(65536):
+                    connection.sendall(reply if b"EVALSHA" in command else b"+PONG\r\n" if b"PING" in command else b"+OK\r\n")
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=talk, args=(listener,), daemon=True).start()
+        host.change(url(store), f"redis://127.0.0.1:{listener.getsockname()[1]}")
+        has(doctor(host), level, "store", text)
 
 
 def test_a_segment_that_was_removed_while_it_is_used(host):
