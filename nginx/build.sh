@@ -5,10 +5,12 @@
 #   nginx/build.sh OUT LIBRARIES RESP RLS API   OUT: a folder; LIBRARIES: "libweir-store.a libweir.a"; RESP, RLS, API: libweir-resp.a and so on
 #   WEIR_CFLAGS, WEIR_LDFLAGS                 more flags, e.g. for a sanitizer
 set -euo pipefail
+PATH=$PATH:/usr/sbin # nginx is there, and an ordinary user's PATH lacks it
 [ $# -eq 5 ] || { echo "usage: nginx/build.sh OUT LIBRARIES RESP RLS API" >&2; exit 2; }
 here=$(cd "$(dirname "$0")" && pwd)
 sources=${NGINX_SOURCES:-/usr/share/nginx/src}
 [ -f "$sources/conf_flags" ] || { echo "nginx/build.sh: no nginx sources in $sources; install nginx-dev" >&2; exit 1; }
+command -v nginx >/dev/null || { echo "nginx/build.sh: no nginx in $PATH; install nginx" >&2; exit 1; }
 mkdir -p "$1"
 out=$(cd "$1" && pwd)
 # shellcheck disable=SC2086
