@@ -68,7 +68,10 @@ static void show(FILE *to, const weir_diagnostic *d, bool error)
         show_source(to, d->line, d->source, d->column);
     /* The default of most commands: the user is probably in another folder, or has no weir.yaml yet. */
     if (error && d->line <= 0 && d->file && strcmp(d->file, "weir.yaml") == 0 && access(d->file, F_OK) != 0)
-        fputs("run this in the folder of your weir.yaml, or name its path; weir init writes a new one\n", to);
+        fputs(access("/etc/weir/weir.yaml", F_OK) == 0
+                  ? "that of this host's service is in /etc/weir: cd /etc/weir, or name its path\n"
+                  : "run this in the folder of your weir.yaml, or name its path; weir init writes a new one\n",
+              to);
 }
 
 void weir__add_finding(void *context, const weir_diagnostic *diagnostic)

@@ -72,7 +72,8 @@ static const char *called_here(const char *name)
 {
     static const char *const others[][2] = {{"explain", "check"}, {"simulate", "check"}, {"test", "check"},
                                             {"validate", "lint"}, {"status", "top"},     {"stats", "top"},
-                                            {"start", "serve"},   {"run", "serve"},      {"import", "convert"}};
+                                            {"start", "serve"},   {"run", "serve"},      {"import", "convert"},
+                                            {"block", "key block"}, {"ban", "key block"}, {"unblock", "key unblock"}};
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         if (strcmp(name, others[i][0]) == 0)
             return others[i][1];

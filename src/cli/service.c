@@ -154,7 +154,9 @@ static const char *wrong_options(const struct weir__given *given, const char *ur
     if (own_url && strchr(own_url, '@'))
         return "--url has neither user nor password; use --token-file FILE or the environment: WEIR_TOKEN";
     if (!url && !database && !file)
-        return "which rules service? --url, WEIR_URL, --db, or --file with its weir.yaml";
+        return part == WEIR__FILE_DATABASE
+                   ? "which rules service? --url, WEIR_URL, --db, or --file with its weir.yaml"
+                   : "there is no weir.yaml in this folder: --file /etc/weir/weir.yaml names one, --url a rules service";
     if ((url != NULL) + (database != NULL) + (file != NULL) > 1)
         return "one of --url, --db and --file";
     if (part == WEIR__FILE_QUEUE && database)

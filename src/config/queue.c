@@ -106,7 +106,11 @@ void weir__config_queue(struct weir__config *config, const struct weir__node *ro
                                                 .headers = default_headers,
                                                 .header_count = WEIR__COUNT(default_headers),
                                                 .retries = 8};
-    if (!weir__config_is(node, "on")) {
+    if (node->kind == WEIR__SCALAR && !weir__config_is(node, "on")) {
+        weir__node_error(node, "queue is on, or a map such as { max_age: 6h }; without a queue leave it out");
+        return;
+    }
+    if (node->kind != WEIR__SCALAR) {
         weir__fields_read(node, "queue", WEIR__LIST_OF(fields), config, config);
         if (node->kind != WEIR__MAP)
             return;

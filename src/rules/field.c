@@ -40,6 +40,44 @@ bool weir__field_text(const struct weir__node *node, const char *what, weir_text
     return true;
 }
 
+/* What other products call a field or a value of a field: each with its name here. */
+static const char *const elsewhere[][2] = {
+    {"limit", "rate,requests,max,quota"},
+    {"window", "per,period,interval,duration"},
+    {"shadow", "dry_run,log_only,mode"},
+    {"key", "by"},
+    {"match", "paths,methods,hosts"},
+    {"algorithm", "strategy,type"},
+    {"burst", "capacity"},
+    {"cost", "weight"},
+    {"allow", "whitelist,allowlist,exempt"},
+    {"block", "blacklist,blocklist,denylist,ban"},
+    {"status", "code"},
+    {"gateway", "listen,upstream,upstreams,port,tls,proxy"},
+    {"store", "redis,valkey,backend"},
+    {"admin", "dashboard,ui"},
+    {"metrics", "prometheus"},
+    {"segment", "shm,memory"},
+    {"identity", "trusted_proxies"},
+    {"token_bucket", "gcra"},
+    {"strict", "strong,exact"},
+    {"open", "allow,fail_open,pass"},
+    {"closed", "deny,fail_closed"},
+    {"reject", "deny,block"},
+};
+
+/* The one of `names` that other products call `word`, or NULL. */
+static const char *called_here(weir_text word, const char *const *names, size_t count)
+{
+    for (size_t row = 0; row < WEIR__COUNT(elsewhere); row++) {
+        const char *meant = weir__report_meant(word, &elsewhere[row], 1);
+        for (size_t i = 0; meant && i < count; i++)
+            if (strcmp(meant, names[i]) == 0)
+                return meant;
+    }
+    return NULL;
+}
+
 bool weir__field_choice(const struct weir__node *node, const char *what, const char *const *choices, int *value)
 {
     char list[320] = "", shown[FOUND_MAX];
@@ -56,8 +94,11 @@ bool weir__field_choice(const struct weir__node *node, const char *what, const c
                                  : i + 1 < count ? ", "
                                                  : " or ",
                                  choices[i]);
-    if (is_given(node, what, list))
-        weir__node_unknown(node, node->text, choices, count, "%s must be %s, not %s", what, list, found(node, shown));
+    if (is_given(node, what, list)) {
+        const char *meant = called_here(node->text, choices, count);
+        weir__node_unknown(node, meant ? weir__text_of(meant) : node->text, choices, count, "%s must be %s, not %s",
+                           what, list, found(node, shown));
+    }
     return false;
 }
 
@@ -305,18 +346,26 @@ bool weir__field_window(const struct weir__node *node, const char *what, struct 
 
 /* ---- Tables ---- */
 
+void weir__field_unknown(const struct weir__node *name, const char *what, const char *const *names, size_t count)
+{
+    const char *meant = called_here(name->text, names, count);
+    char shown[WEIR__SHOWN];
+    weir__node_unknown(name, meant ? weir__text_of(meant) : name->text, names, count, "%s has no field \"%s\"", what,
+                       weir__printable(name->text, shown, sizeof shown));
+}
+
 bool weir__field_names(const struct weir__node *map, const char *what, const char *const *names, size_t count)
 {
-    char shown[WEIR__SHOWN];
     if (map->kind != WEIR__MAP)
-        return weir__node_error(map, "%s must be a map, not %s", what, weir__node_is(map));
+        return count ? weir__node_error(map, "%s must be a map such as { %s: … }, not %s", what, names[0],
+                                        weir__node_is(map))
+                     : weir__node_error(map, "%s must be a map, not %s", what, weir__node_is(map));
     for (const struct weir__node *member = map->first; member; member = member->next) {
         size_t i = 0;
         while (i < count && !weir__text_is(member->name->text, names[i]))
             i++;
         if (i == count)
-            weir__node_unknown(member->name, member->name->text, names, count, "%s has no field \"%s\"", what,
-                               weir__printable(member->name->text, shown, sizeof shown));
+            weir__field_unknown(member->name, what, names, count);
     }
     return true;
 }

@@ -94,28 +94,17 @@ static void report_unknown(const struct weir__node *name, const char *what)
     /* Fields of a field of a rule. */
     static const char *const inner[][2] = {{"match", "path,method,host,header,query,network,normalize"},
                                            {"response", "status,headers,reset,report,body,message,blocked,missing"}};
-    /* What other products call a field. */
-    static const char *const elsewhere[][2] = {{"limit", "rate,requests,max,quota"},
-                                               {"window", "per,period,interval,duration"},
-                                               {"shadow", "dry_run,log_only"},
-                                               {"key", "by"},
-                                               {"match", "paths"},
-                                               {"algorithm", "strategy,type"},
-                                               {"burst", "capacity"},
-                                               {"cost", "weight"}};
     const char *names[WEIR__COUNT(fields)];
     char shown[WEIR__SHOWN];
     bool rule = strcmp(what, "a rule") == 0;
     const char *inside = rule ? weir__report_meant(name->text, WEIR__LIST_OF(inner)) : NULL;
-    const char *meant = rule ? weir__report_meant(name->text, WEIR__LIST_OF(elsewhere)) : NULL;
     for (size_t i = 0; i < WEIR__COUNT(fields); i++)
         names[i] = fields[i].name;
     weir__printable(name->text, shown, sizeof shown);
     if (inside)
         weir__node_error(name, "a rule has no field \"%s\"; it belongs in %s: { %s: … }", shown, inside, shown);
     else
-        weir__node_unknown(name, meant ? weir__text_of(meant) : name->text, names, WEIR__COUNT(names),
-                           "%s has no field \"%s\"", what, shown);
+        weir__field_unknown(name, what, names, WEIR__COUNT(names));
 }
 
 /* Checks the names of the fields of a rule, or of one of its limits. */

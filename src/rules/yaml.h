@@ -136,6 +136,8 @@ struct weir__field {
 #define WEIR__IN(type, member) .offset = offsetof(type, member), .size = sizeof(((type *)0)->member)
 #define WEIR__MAP_OF(table)    .fields = (table), .field_count = WEIR__COUNT(table)
 
+/* Reports an unknown member, with one of `names` that is spelled like it or that means what it does elsewhere. */
+void weir__field_unknown(const struct weir__node *name, const char *what, const char *const *names, size_t count);
 /* Reports every unknown member of `map`, with a suggestion. False only if it is not a map. `what` is e.g. "a rule". */
 bool weir__field_names(const struct weir__node *map, const char *what, const char *const *names, size_t count);
 /* Reads one field into the struct `to`. */

@@ -182,11 +182,11 @@ TEST(unknown_names)
     CHECK(diags_is(&diags, 2, 1, 44, "a rule has no field \"\\x1b\""));
     CHECK(weir__field_names(field("x: {}"), "a rule", names, 3) && diags.count == 0);
     CHECK(!weir__field_names(field("x: [name]"), "a rule", names, 3));
-    CHECK(only_diag_is("a rule must be a map, not a list", ""));
+    CHECK(only_diag_is("a rule must be a map such as { name: … }, not a list", ""));
     CHECK(!weir__field_names(field("x: name"), "a rule", names, 3));
-    CHECK(only_diag_is("a rule must be a map, not text", ""));
+    CHECK(only_diag_is("a rule must be a map such as { name: … }, not text", ""));
     CHECK(!weir__field_names(field("x:"), "a rule", names, 3));
-    CHECK(only_diag_is("a rule must be a map, not nothing", ""));
+    CHECK(only_diag_is("a rule must be a map such as { name: … }, not nothing", ""));
 }
 
 TEST(text_field)
@@ -332,7 +332,7 @@ TEST(tables_report_what_is_wrong)
     static const char *const bad[][2] = {
         {"x: {texd: a}", "a thing has no field \"texd\""},
         {"x: {inner: {text: a}}", "inner has no field \"text\""},
-        {"x: {inner: 1}", "inner must be a map, not a number"},
+        {"x: {inner: 1}", "inner must be a map such as { small: … }, not a number"},
         {"x: {text: abcdef}", "text is longer than 5 bytes"},
         {"x: {string: null}", "string must be text, not null"},
         {"x: {narrow: 10}", "the narrow one must be a number from -9 to 9, not 10"},
@@ -340,7 +340,7 @@ TEST(tables_report_what_is_wrong)
         {"x: {percent: 0}", "percent is 1% to 300%, not 0%"},
         {"x: {bytes: 1}", "bytes must be at least 1KiB"},
         {"x: {read: 10}", "read must be a number from 1 to 9, not 10"},
-        {"x: []", "a thing must be a map, not a list"},
+        {"x: []", "a thing must be a map such as { node: … }, not a list"},
     };
     struct table t;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {

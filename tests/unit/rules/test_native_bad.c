@@ -57,10 +57,16 @@ static const struct {
      "    window: 1s\n"
      "    dry_run: true\n"
      "    rate: 1\n"
-     "    nonsense: 1\n",
+     "    nonsense: 1\n"
+     "    methods: [GET]\n"
+     "    whitelist: []\n"
+     "    response: { code: 503 }\n",
      "5:5: a rule has no field \"dry_run\" -> shadow\n"
      "6:5: a rule has no field \"rate\" -> limit\n"
-     "7:5: a rule has no field \"nonsense\""},
+     "7:5: a rule has no field \"nonsense\"\n"
+     "8:5: a rule has no field \"methods\" -> match\n"
+     "9:5: a rule has no field \"whitelist\" -> allow\n"
+     "10:17: response has no field \"code\" -> status"},
     {"rules:\n"
      "  - name: a\n"
      "    limt: 1\n"
@@ -329,6 +335,15 @@ static const struct {
     {RULE "    on_missing_key: no\n", "5:21: on_missing_key must be skip, deny or share, not \"no\""},
     {RULE "    consistency: stict\n", "5:18: consistency must be local, eventual or strict, not \"stict\" -> strict"},
     {RULE "    on_store_failure: opn\n", "5:23: on_store_failure must be local, open or closed, not \"opn\" -> open"},
+    {RULE "    on_store_failure: allow\n",
+     "5:23: on_store_failure must be local, open or closed, not \"allow\" -> open"},
+    {RULE "    on_store_failure: deny\n",
+     "5:23: on_store_failure must be local, open or closed, not \"deny\" -> closed"},
+    {RULE "    on_limit: deny\n", "5:15: on_limit must be reject, delay or queue, not \"deny\" -> reject"},
+    {RULE "    consistency: exact\n", "5:18: consistency must be local, eventual or strict, not \"exact\" -> strict"},
+    {RULE "    algorithm: gcra\n",
+     "5:16: algorithm must be token_bucket, leaky_bucket, fixed_window, sliding_window_log, sliding_window_counter or "
+     "concurrency, not \"gcra\" -> token_bucket"},
     {RULE "    shadow: maybe\n", "5:13: shadow must be true or false, not \"maybe\""},
     {RULE "    shadow: 'true'\n", "5:13: shadow is text because of its quotes; remove them"},
     {RULE "    priority: 10\n",
@@ -422,7 +437,7 @@ static const struct {
     {RULE "    cost: { /a: 1, max: 3 }\n",
      "5:20: cost: expected paths and default, or from, default and max; not -> max"},
     {RULE "    cost: 1.5\n", "5:11: cost must be a number from 0 to 4294967295, not 1.5; write it"},
-    {RULE "    response: 429\n", "5:15: response must be a map, not a number"},
+    {RULE "    response: 429\n", "5:15: response must be a map such as { status: … }, not a number"},
     {RULE "    response: { status: 200 }\n", "5:25: status must be a number from 400 to 599, not 200"},
     {RULE "    response: { status: 600, headers: [x-ratelimt, 3], reset: dleta, body: jsn, message: [] }\n",
      "5:25: status must be a number from 400 to 599, not 600\n"
@@ -448,7 +463,7 @@ static const struct {
     {RULE "    report: all\n", "5:5: a rule has no field \"report\"; it belongs in response: { report: … }"},
     {RULE "    response: { body: { txt: x } }\n", "5:25: body has no field \"txt\" -> text"},
     {RULE "    response: { body: {} }\n", "5:23: body is auto, json, problem, none or { text: … }, not an empty"},
-    {"response: 429\n" RULE, "1:11: response must be a map, not a number"},
+    {"response: 429\n" RULE, "1:11: response must be a map such as { status: … }, not a number"},
     {"response: { status: 200, heders: [] }\n" RULE, "1:26: response has no field \"heders\" -> headers\n"
                                                      "1:21: status must be a number from 400 to 599, not 200"},
     {"respons: {}\n" RULE, "1:1: a rule file has no field \"respons\" -> response"},
@@ -456,7 +471,7 @@ static const struct {
     {RULE "    response: { stats: 1 }\n", "5:17: response has no field \"stats\" -> status"},
     {RULE "    response: { blocked: { status: 302 }, missing: { status: 401, messag: x } }\n",
      "5:36: status must be a number from 400 to 599, not 302\n5:67: missing has no field \"messag\" -> message"},
-    {RULE "    response: { blocked: 403 }\n", "5:26: blocked must be a map, not a number"},
+    {RULE "    response: { blocked: 403 }\n", "5:26: blocked must be a map such as { status: … }, not a number"},
     {RULE "    blocked: { status: 403 }\n",
      "5:5: a rule has no field \"blocked\"; it belongs in response: { blocked: … }"},
     {RULE "    key: ''\n", "5:10: the key is empty; without one there is one bucket for all"},
@@ -495,7 +510,7 @@ static const struct {
     {RULE "    match: { network: { nt: 10.0.0.1 } }\n", "5:25: network has no field \"nt\" -> not"},
     {RULE "    match: { client_ip: 10.0.0.1 }\n", "5:14: match has no client_ip: network matches the client's address"},
     {RULE "    match: { usr_id: 5 }\n", "5:14: match has no \"usr_id\", and identity does not name it -> user_id"},
-    {RULE "    allow: [1]\n", "5:12: allow must be a map, not a list"},
+    {RULE "    allow: [1]\n", "5:12: allow must be a map such as { networks: … }, not a list"},
     {RULE "    allow: { network: [10.0.0.0/8] }\n", "5:14: allow has no field \"network\" -> networks"},
     {RULE "    block: { networks: [10.0.0.0/8, nix], keys: [[a], ''] }\n",
      "5:37: block.networks: expected a network such as 10.0.0.0/8 or\n"
@@ -507,7 +522,7 @@ static const struct {
      "  - name: a\n"
      "    limit: 1\n"
      "    window: 1s\n",
-     "2:8: block must be a map, not a number"},
+     "2:8: block must be a map such as { networks: … }, not a number"},
     {"identity: []\n"
      "rules:\n"
      "  - name: a\n"
