@@ -15,6 +15,8 @@ fails 2 "$weir" help nonsense
 reported "no command 'nonsense'"
 fails 2 "$weir" explain
 reported "did you mean 'check'?"
+fails 2 "$weir" ban 203.0.113.9
+reported "did you mean 'key block'?"
 fails 2 "$weir" reload
 reported SIGHUP
 "$weir" version | grep -qE '^weir [0-9]+\.[0-9]+\.[0-9]+$'

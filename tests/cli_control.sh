@@ -45,6 +45,8 @@ reported "did you mean 'list'?"
 fails 2 "$weir" token remake
 fails 2 "$weir" rules list
 reported "which rules service?"
+fails 2 "$weir" key show 203.0.113.9
+reported "no weir.yaml in this folder: --file /etc/weir/weir.yaml names one"
 fails 2 "$weir" rules list --db sqlite:/a --url http://b
 reported "one of --url, --db and --file"
 fails 2 "$weir" rules list "$db" --token-file x
