@@ -16,7 +16,7 @@ ITEM = re.compile(r"^( *)(?:-|\d+\.) ")
 ORDER = {
     "Guide": ("guide", ["index", "getting-started", "concepts", "choosing-an-algorithm", "choosing-a-consistency", "protect-an-api",
                         "plans", "why-was-this-denied", "try-a-stricter-limit", "many-hosts", "alerts", "block-a-key", "rules-in-git",
-                        "dashboard", "headers", "queue", "overload", "llm-tokens", "envoy", "flask-and-express", "from-envoyproxy-ratelimit",
+                        "dashboard", "own-nginx", "headers", "queue", "overload", "llm-tokens", "envoy", "flask-and-express", "from-envoyproxy-ratelimit",
                         "from-nginx-limit-req", "from-kong", "sizing", "without-root", "containers", "upgrading", "troubleshooting"]),
     "Reference": ("reference", ["index", "weir-yaml", "rules", "identity", "algorithms", "concurrency", "responses", "headers", "descriptors",
                                 "options", "commands", "help", "serve", "nginx", "nginx-queue", "nginx-logs", "directives", "http", "forward-auth", "grpc", "resp",
