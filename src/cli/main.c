@@ -70,10 +70,10 @@ enum { COMMANDS = sizeof commands / sizeof *commands, WRONG = 2 };
 /* The command that other programs call `name`, or NULL. */
 static const char *called_here(const char *name)
 {
-    static const char *const others[][2] = {{"explain", "check"}, {"simulate", "check"}, {"test", "check"},
-                                            {"validate", "lint"}, {"status", "top"},     {"stats", "top"},
-                                            {"start", "serve"},   {"run", "serve"},      {"import", "convert"},
-                                            {"block", "key block"}, {"ban", "key block"}, {"unblock", "key unblock"}};
+    static const char *const others[][2] = {{"explain", "check"},   {"simulate", "check"}, {"test", "check"},
+                                            {"validate", "lint"},   {"status", "top"},     {"stats", "top"},
+                                            {"start", "serve"},     {"run", "serve"},      {"import", "convert"},
+                                            {"block", "key block"}, {"ban", "key block"},  {"unblock", "key unblock"}};
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         if (strcmp(name, others[i][0]) == 0)
             return others[i][1];

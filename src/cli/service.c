@@ -77,6 +77,8 @@ static bool open_here(struct weir__service *service, const struct weir__given *g
     if (error == 0)
         return true;
     fprintf(stderr, "weir %s: %s", given->command, weir__db_strerror(error));
+    if (strncmp(url, "sqlite:", 7) == 0) /* the URL of another may have a password */
+        fprintf(stderr, " (%s)", url);
     if (service->owner.user)
         fprintf(stderr, " (opened as its owner, uid %u)", service->owner.user);
     fputc('\n', stderr);
@@ -154,9 +156,9 @@ static const char *wrong_options(const struct weir__given *given, const char *ur
     if (own_url && strchr(own_url, '@'))
         return "--url has neither user nor password; use --token-file FILE or the environment: WEIR_TOKEN";
     if (!url && !database && !file)
-        return part == WEIR__FILE_DATABASE
-                   ? "which rules service? --url, WEIR_URL, --db, or --file with its weir.yaml"
-                   : "there is no weir.yaml in this folder: --file /etc/weir/weir.yaml names one, --url a rules service";
+        return part == WEIR__FILE_DATABASE ? "which rules service? --url, WEIR_URL, --db, or --file with its weir.yaml"
+                                           : "there is no weir.yaml in this folder: --file /etc/weir/weir.yaml names "
+                                             "one, --url a rules service";
     if ((url != NULL) + (database != NULL) + (file != NULL) > 1)
         return "one of --url, --db and --file";
     if (part == WEIR__FILE_QUEUE && database)

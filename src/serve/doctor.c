@@ -516,17 +516,27 @@ static void check_state(struct doctor *d)
     if (!config->state_path || !(config->published || config->admin.database || config->queue.wanted))
         return;
     if (stat(config->state_path, &at) != 0) {
-        find(d, errno == ENOENT ? WEIR__DOCTOR_OK : WEIR__DOCTOR_UNKNOWN, "%s: %s", config->state_path,
-             errno == ENOENT ? "it is made at the start" : strerror(errno));
+        char above[4096];
+        int error = errno;
+        bool absent = error == ENOENT;
+        snprintf(above, sizeof above, "%s", config->state_path);
+        for (char *slash; absent && access(above, F_OK) != 0 && (slash = strrchr(above, '/')) && slash[1];)
+            slash[slash == above] = 0;
+        if (!absent)
+            find(d, WEIR__DOCTOR_UNKNOWN, "%s: %s", config->state_path, strerror(error));
+        else if (access(above, W_OK | X_OK) != 0)
+            find(d, WEIR__DOCTOR_WRONG, "%s cannot be made in %s: %s; set state to another path", config->state_path,
+                 above, strerror(errno));
+        else
+            find(d, WEIR__DOCTOR_OK, "%s: it is made at the start", config->state_path);
         return;
     }
     if (!weir__agent_user_find(config, &user, why, sizeof why))
         return; /* an error of weir.yaml */
     struct weir__logger log = log_open();
     weir__handover_warn(config, &user, false, &log);
-    if (!user.drops && access(config->state_path, W_OK | X_OK) != 0)
-        weir__logf(&log, WEIR__LOG_ERROR, "the state folder %s is not writable for this user: %s", config->state_path,
-                   strerror(errno));
+    if (!user.drops)
+        weir__handover_writable(config->state_path, &log);
     if (user.drops && at.st_uid != 0) { /* a folder of root's is handed over at the start */
         int code = weir__helper_fork(HELPER_MS, log.file, 0);
         if (code == WEIR__IN_HELPER) {

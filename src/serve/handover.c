@@ -263,6 +263,15 @@ bool weir__handover_warn(const struct weir__config *config, const struct weir__a
     return found;
 }
 
+bool weir__handover_writable(const char *state, const struct weir__logger *log)
+{
+    if (access(state, W_OK | X_OK) == 0)
+        return true;
+    weir__logf(log, WEIR__LOG_ERROR, "the state folder %s is not writable for this user: %s; set state to another path",
+               state, strerror(errno));
+    return false;
+}
+
 bool weir__handover_share(const struct weir__config *config, const struct weir__agent_user *user,
                           const struct weir__logger *log)
 {
@@ -270,16 +279,18 @@ bool weir__handover_share(const struct weir__config *config, const struct weir__
     if (has_state(config))
         snprintf(inside, sizeof inside, "%s/x", config->state_path);
     bool made = !*inside || weir__file_make_folder(inside);
-    if (!user->drops) /* then this user opens what is in it, and reports the error */
+    if (!made)
+        weir__logf(log, WEIR__LOG_ERROR, "cannot create the state folder %s: %s; set state to another path",
+                   config->state_path, strerror(errno));
+    if (!user->drops) { /* then this user opens what is in it */
+        if (made && *inside)
+            weir__handover_writable(config->state_path, log);
         return true;
-    if (*inside) {
-        if (!made) {
-            weir__logf(log, WEIR__LOG_ERROR, "cannot create the state folder %s: %s; set state to another path",
-                       config->state_path, strerror(errno));
-            return false;
-        }
-        state_adopt(config, user);
     }
+    if (!made)
+        return false;
+    if (*inside)
+        state_adopt(config, user);
     segment_share(config, user, log);
     return true;
 }

@@ -44,6 +44,8 @@ void weir__privilege_limit(const struct weir__logger *log);
  * and holds only weir's files. False after a logged error. */
 bool weir__handover_share(const struct weir__config *config, const struct weir__agent_user *user,
                           const struct weir__logger *log);
+/* Whether this user can write to the state folder. False after a logged error. */
+bool weir__handover_writable(const char *state, const struct weir__logger *log);
 /* Warns of root's files in the agent's state folder, with the command that hands them over: the supervisor does not, as
  * the agent may have moved them there. Logs nothing if `known`. True: there are some. */
 bool weir__handover_warn(const struct weir__config *config, const struct weir__agent_user *user, bool known,

@@ -245,6 +245,22 @@ def test_another_user_is_told_what_it_cannot_see(host):
     has(doctor(host, *as_nobody, code=1), "wrong", "weir.yaml", "ermission denied")
 
 
+@root_only
+def test_a_state_folder_that_this_user_can_neither_make_nor_write(host):
+    os.chmod(host.file, 0o644)
+    as_nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
+    (host.folder / "own").mkdir()
+    os.chown(host.folder / "own", 65534, 65534)
+    host.change(f"{host.folder}/segment", f"{host.folder}/own/segment")
+    has(doctor(host, *as_nobody, code=1), "wrong", "state", f"state cannot be made in {host.folder}: Perm", "set state to another path")
+    with subprocess.Popen([*as_nobody, WEIR, "serve", "weir.yaml"], cwd=host.folder, env=ENVIRONMENT, stderr=subprocess.PIPE,
+                          text=True) as weir:
+        assert any(f"cannot create the state folder {host.folder}/state: Permission denied; set" in line for line in weir.stderr)
+        weir.terminate()
+    (host.folder / "state").mkdir()
+    has(doctor(host, *as_nobody, code=1), "wrong", "state", "is not writable for this user", "set state to another path")
+
+
 FAKE = """
 import ctypes, fcntl, mmap, socket, sys, time
 ctypes.CDLL(None).prctl(15, b"weir")  # PR_SET_NAME
