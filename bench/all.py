@@ -198,6 +198,7 @@ def main():
     parser.add_argument("--report", action="store_true", help="write docs/internals/results.md")
     parser.add_argument("--from", dest="source", metavar="FILE", help="with --report: the lines of an earlier run")
     options = parser.parse_args()
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell ignores it for what runs in its background
     if options.names:
         print(*RUNS)
         return 0
