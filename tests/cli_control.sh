@@ -5,7 +5,8 @@ set -eu
 weir=$(realpath "$1")
 . "$(dirname "$0")/cli_checks.sh"
 rules=$(realpath "$(dirname "$0")/rules")
-work=$(mktemp -d)
+[ -w /dev/shm ] && root=/dev/shm || root=/tmp # databases without a disk to wait for
+work=$(mktemp -d -p $root)
 trap 'rm -rf "$work"' EXIT
 export NO_COLOR=1
 unset WEIR_URL WEIR_TOKEN

@@ -2,7 +2,7 @@
 #ifndef WEIR_TESTS_REDIS_H
 #define WEIR_TESTS_REDIS_H
 
-#include "test.h"
+#include "private_dir.h"
 
 #include <hiredis/hiredis.h>
 #include <signal.h>
@@ -48,13 +48,6 @@ static inline const char *server_program(void)
     return named && named[0] ? named : "redis-server";
 }
 
-/* Directory of the server's files. A sync of a busy disk may take seconds, in which the server replies to no client. */
-static inline const char *server_place(void)
-{
-    const char *place = getenv("TMPDIR");
-    return place && place[0] ? place : "/tmp";
-}
-
 /* While the server loads its files, it replies with an error. */
 static inline bool server_ready(void)
 {
@@ -88,7 +81,7 @@ static inline bool server_begin(void)
         return false;
     }
     if (!server.folder[0]) {
-        snprintf(server.folder, sizeof server.folder, "%.32s/weir-redis-XXXXXX", server_place());
+        snprintf(server.folder, sizeof server.folder, "%s/weir-redis-XXXXXX", private_root());
         if (!mkdtemp(server.folder))
             return false;
         snprintf(server.socket, sizeof server.socket, "%s/socket", server.folder);

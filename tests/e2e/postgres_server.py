@@ -5,7 +5,8 @@ import pathlib
 import shutil
 import signal
 import subprocess
-import tempfile
+
+from stores import folder
 
 SCRIPT = pathlib.Path(__file__).parent.parent / "postgres.sh"
 MISSING = 77  # what the script ends with where PostgreSQL is not installed
@@ -13,7 +14,7 @@ MISSING = 77  # what the script ends with where PostgreSQL is not installed
 
 class PostgresServer:
     def __init__(self):
-        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="weir-e2e-pg-", dir="/tmp"))
+        self.folder = folder("weir-e2e-pg-")
         self.folder.chmod(0o755)  # the agent that root starts is another user, and its database needs no password
         self.databases = 0
         self.code = self.run("start")

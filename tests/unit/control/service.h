@@ -5,7 +5,7 @@
 #ifndef WEIR_TEST_SERVICE_H
 #define WEIR_TEST_SERVICE_H
 
-#include "../../test.h"
+#include "../../private_dir.h"
 #include "control/call.h"
 
 #include <dirent.h>
@@ -54,7 +54,7 @@ static inline bool postgres_begin(void)
 {
     static pid_t owner;
     if (!*postgres_folder) {
-        snprintf(postgres_folder, sizeof postgres_folder, "/tmp/weir-pg-XXXXXX");
+        snprintf(postgres_folder, sizeof postgres_folder, "%s/weir-pg-XXXXXX", private_root());
         if (!mkdtemp(postgres_folder))
             return false;
         int status = postgres("start");
@@ -84,7 +84,7 @@ static inline void service_open(struct service *s, bool on_postgres)
 {
     const struct weir__control_host *host = s->host;
     *s = (struct service){.user = "tester", .host = host, .key_texts = s->key_texts};
-    snprintf(s->folder, sizeof s->folder, "/tmp/weir-control-XXXXXX");
+    snprintf(s->folder, sizeof s->folder, "%s/weir-control-XXXXXX", private_root());
     CHECK(mkdtemp(s->folder) != NULL);
     snprintf(s->path, sizeof s->path, "%s/published.yaml", s->folder);
     snprintf(s->url, sizeof s->url, "sqlite:%s/rules.db", s->folder);

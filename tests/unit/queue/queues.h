@@ -27,7 +27,6 @@
     }                                                                                                                  \
     static void both_##name(bool on_redis)
 
-static const char *place_root = "/tmp";
 static int64_t place_wait_ms = 60000; /* for Redis: long, as a busy machine may stall for seconds */
 
 struct place {
@@ -46,7 +45,7 @@ static inline void place_new(struct place *place, bool on_redis, bool lazy)
         server_do(lazy ? "CONFIG SET appendfsync no" : "CONFIG SET appendfsync always");
         return;
     }
-    snprintf(place->folder, sizeof place->folder, "%s/weir-queue-XXXXXX", place_root);
+    snprintf(place->folder, sizeof place->folder, "%s/weir-queue-XXXXXX", private_root());
     CHECK(mkdtemp(place->folder) != NULL);
     snprintf(place->url, sizeof place->url, "sqlite:%s/queue.db", place->folder);
 }

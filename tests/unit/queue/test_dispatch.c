@@ -1,6 +1,7 @@
 /* The dispatcher on a private queue: which requests are in flight while clocks jump and rules change. */
 #include "../../engine.h"
 #include "../../failing.h"
+#include "../../private_dir.h"
 #include "put_all.h"
 #include "queue/ingest_internal.h"
 #include "queue/dispatcher_internal.h"
@@ -31,7 +32,7 @@ static void begin(const char *rule)
     struct weir__deferred items[COUNT];
     struct weir__queue_bounds bounds[COUNT] = {0};
     int errors[COUNT];
-    snprintf(folder, sizeof folder, "/tmp/weir-dispatcher-XXXXXX");
+    snprintf(folder, sizeof folder, "%s/weir-dispatcher-XXXXXX", private_root());
     CHECK(mkdtemp(folder) != NULL);
     snprintf(url, sizeof url, "sqlite:%s/queue.db", folder);
     config = (struct weir__config){.state_path = folder, .queue = {.wanted = true, .database = url, .retries = 8}};

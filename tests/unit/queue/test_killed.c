@@ -5,6 +5,8 @@
  */
 #include "queues.h"
 
+#include <poll.h>
+
 #define KEYS    7
 #define TICKETS 200000
 
@@ -150,6 +152,17 @@ static void repair_log(void)
     CHECK_EQ(system(command), 0);
 }
 
+/* Lets the child do some dozens of operations, however fast the machine is, and returns in the middle of one. */
+static void let_work(int from, uint64_t *random)
+{
+    struct event event;
+    struct pollfd readable = {.fd = from, .events = POLLIN};
+    for (uint64_t left = 1 + test_random(random) % 64; left > 0 && poll(&readable, 1, 1000) == 1; left--)
+        if (read(from, &event, sizeof event) == sizeof event)
+            record_event(&event);
+    usleep((useconds_t)(test_random(random) % 1000));
+}
+
 static void kill_once(const struct place *place, uint64_t *random, bool kill_server)
 {
     int pipes[2];
@@ -163,13 +176,13 @@ static void kill_once(const struct place *place, uint64_t *random, bool kill_ser
         work(place, pipes[1], seed);
     }
     close(pipes[1]);
-    usleep((useconds_t)(10000 + test_random(random) % 40000));
+    let_work(pipes[0], random);
     if (kill_server) {
         server_kill();
         repair_log();
         /* The child continues while Redis is restarted. */
         CHECK(server_begin());
-        usleep((useconds_t)(10000 + test_random(random) % 40000));
+        let_work(pipes[0], random);
     }
     kill(child, SIGKILL);
     struct event event;

@@ -5,8 +5,6 @@
  */
 #include "queues.h"
 
-#include "../../private_dir.h"
-
 #include <errno.h>
 
 #define BLOCK   512
@@ -184,7 +182,6 @@ static void fail_power(const struct place *place, bool mixed, uint64_t *random, 
 static void run(bool second)
 {
     uint64_t random = 31;
-    place_root = private_root(); /* the disk is simulated */
     for (int64_t round = test_scaled(3, 1); round > 0 && test_failures == 0; round--) {
         struct place place;
         place_new(&place, false, false);

@@ -1,5 +1,5 @@
 /* The queue as administrators see it, and what is hidden from them. */
-#include "../../test.h"
+#include "../../private_dir.h"
 #include "put_all.h"
 #include "base/host_calls.h"
 #include "queue/queue_internal.h"
@@ -29,7 +29,7 @@ static struct weir__control_queue *begin(void)
     struct weir__queue *queue = NULL;
     char why[WEIR__QUEUE_SOURCE_TEXT];
     int errors[COUNT];
-    snprintf(folder, sizeof folder, "/tmp/weir-admin-XXXXXX");
+    snprintf(folder, sizeof folder, "%s/weir-admin-XXXXXX", private_root());
     CHECK(mkdtemp(folder) != NULL);
     snprintf(database, sizeof database, "sqlite:%s/queue.db", folder);
     snprintf(socket_path, sizeof socket_path, "%s/queue.sock", folder);

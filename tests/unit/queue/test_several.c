@@ -219,7 +219,7 @@ TEST(scripts_use_one_slot_in_a_cluster)
     pid_t child = 0;
     if (!server_begin())
         return;
-    snprintf(place.folder, sizeof place.folder, "%.32s/weir-queue-XXXXXX", server_place());
+    snprintf(place.folder, sizeof place.folder, "%s/weir-queue-XXXXXX", private_root());
     CHECK(mkdtemp(place.folder) != NULL);
     for (int i = 0; i < 100 && child == 0; i++) {
         port = free_port(i);
