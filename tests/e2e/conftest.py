@@ -26,6 +26,11 @@ def pytest_configure(config):
     config.addinivalue_line("markers", "xdist_group(name): tests that share what is costly to make run in one lane")
 
 
+def pytest_collection_modifyitems(items):
+    """Groups first: one lane has all of a group, and would have it alone at the end."""
+    items.sort(key=lambda item: item.get_closest_marker("xdist_group") is None)
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup():
     """Fixed windows end with the hour by the clock, of whatever length they are: no test begins shortly before."""

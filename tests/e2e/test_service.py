@@ -170,10 +170,11 @@ def count_by(port, way, source=None, **headers):
 def test_tokens_guard_everything_that_counts(service):
     one = service(GUARDED)
     ways = "/json", "/v1/auth", "/v1/auth/403", "/v1/check", "/v1/refund", "/v1/reserve"
-    for way in ways:
-        refused = [count_by(one.http, way), count_by(one.http, way, X_Weir_Token="wrong-token"),
-                   count_by(one.http, way, Authorization="Bearer wrong-token"),
-                   count_by(one.http, way, X_Weir_Token="wrong-token", Authorization=f"Bearer {TOKEN}")]
+    for at, way in enumerate(ways):
+        # Each from an address of its own: further guesses of one are delayed.
+        refused = [count_by(one.http, way, f"127.0.{1 + at}.{1 + number}", **headers) for number, headers in enumerate((
+            {}, {"X_Weir_Token": "wrong-token"}, {"Authorization": "Bearer wrong-token"},
+            {"X_Weir_Token": "wrong-token", "Authorization": f"Bearer {TOKEN}"}))]
         assert [answer.status_code for answer in refused] == [401] * 4, way
         assert all(answer.headers["WWW-Authenticate"] and answer.json()["error"]["code"] == "unauthorized" for answer in refused)
     # Nothing of that was counted.
