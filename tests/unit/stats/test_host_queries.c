@@ -651,7 +651,7 @@ TEST(large_fleets_are_merged_completely)
         int hot;
     } cases[] = {{WEIR__QUERY_STATS, 200, 1}, {WEIR__QUERY_STATS, 31, 20}, {WEIR__QUERY_HISTORY, 200, 0}};
     for (size_t i = 0; i < WEIR__COUNT(cases); i++) {
-        size_t bytes = 0, hosts = cases[i].hosts;
+        size_t bytes = 0, hosts = (size_t)test_scaled((int64_t)cases[i].hosts, 31);
         bool stats = cases[i].kind == WEIR__QUERY_STATS;
         hot = cases[i].hot;
         json_t *sum = weigh(cases[i].kind, 20, hosts, hosts, stats ? common_rules : full_hour, &bytes);
