@@ -121,6 +121,7 @@ help:
 	@echo "make man        the man pages and the completions for bash, zsh and fish, from the help texts and docs/"
 	@echo "make diagrams   docs/images/*.svg, from docs/diagrams"
 	@echo "make tidy       clang-tidy, and clang's warnings (CC=clang)"
+	@echo "make syntax     the compiler's warnings about the tests, which it does not compile (CC=clang)"
 	@echo "make install    into DESTDIR/PREFIX (default /usr/local), with module and systemd unit if 'make nginx' was there before"
 	@echo "make deb        a Debian package, build/weir_VERSION_ARCH.deb (needs nginx-dev and dpkg-dev)"
 	@echo "make clean      removes build/"
