@@ -7,12 +7,14 @@
 --     then for each counter: the offset of its limit, kind of operation, cost; then for permits the lease (two numbers);
 --     else for a refund the time of the take (negative: its age); for an exchange: the host's level, what is left of the host's
 --     window (negative: it is over; algorithms other than fixed windows: how long the delta accumulated), and 1 to reseed (the
---     store may have lost deltas: minimum of server and host), or 2 if it lost deltas that each host re-sends itself.
+--     store may have lost deltas: minimum of server and host), or 2 if it lost deltas that each host re-sends itself; for a
+--     lease: sequence number, number of the batch that was acknowledged last, host, units held, units given back.
 -- ARGV[2], exchanges: this server's time when the command was sent, estimated by the sender from earlier replies; 0: unknown.
 -- ARGV[3]: the number of the sender's batch, as text; ARGV[4]: that of the batch before it.
 -- Reply: the server's time (8 bytes), then for each counter a code (1 byte), what remains, time to reset, time to wait (8 bytes
 -- each), big-endian, in microseconds. An exchange has, instead of the time to wait, the number of the sender's batches before
--- this one that the server does not know (2^40: it does not know the sender).
+-- this one that the server does not know (2^40: it does not know the sender); so has a lease, and two more numbers (8 bytes
+-- each): twice the units granted, plus 1 if the units held are known; and how long the lease lasts.
 --
 -- Kind of operation: see enum weir__store_op_kind. COUNT (7) is charged whether or not it, or its group, passes.
 --
@@ -54,6 +56,7 @@ if ARGV[3] then
 end
 --@state.lua
 local bucket, interval, fixed, pair, parts, log, flight, enter, muldiv, judge, reserve, pays, recovered
+local unwrap, wrap, lease, more
 local place = 2
 for _ = 1, a[1] do
     local kind = a[place]
@@ -108,7 +111,13 @@ local function evaluate(pending, others)
     counter = counter + 1
     local limit, how, cost, time = a[place], a[place + 1], a[place + 2], now
     local name, decide, charge, level, left, doubt = keys[counter], a[limit], how == 3, nil, nil, 0
+    local leases
     place = place + 3
+    local at = place
+    if how == 8 then
+        place = place + 5
+        more = struct.pack('>I8I8', 0, 0)
+    end
     if decide == flight then
         return flight(limit, how, cost, name, pending and pending[name])
     end
@@ -152,6 +161,26 @@ local function evaluate(pending, others)
         end
         value = false
     end
+    if value and byte(value) == 76 and decide ~= log or how == 8 then
+        if not lease then
+            --@leases.lua
+        end
+        value, leases = unwrap(value, limit, decide)
+        if not leases then
+            return -43
+        end
+        if how == 8 then
+            local code, remaining, reset, fresh, till, granted, lasts =
+                lease(limit, decide, value, leases, cost, a[at], a[at + 1], a[at + 2], a[at + 3], a[at + 4])
+            if fresh ~= nil then
+                fresh, till = wrap(fresh, till, leases, limit, decide)
+            end
+            more = struct.pack('>I8I8', granted or 0, lasts or 0)
+            return code, remaining, reset, missed, fresh, till, false, name, 0
+        end
+    elseif value and decide == log and byte(value) == 76 and ours(value) then
+        value = false
+    end
     if level then
         if repeated then
             cost = 0
@@ -187,12 +216,28 @@ local function evaluate(pending, others)
             local charged = {decide(limit, value, time, cost, true, left, name, whole, level)}
             fresh, till = charged[5], charged[6]
         end
+        if leases and fresh ~= nil then
+            fresh, till = wrap(fresh, till, leases, limit, decide)
+        end
         return code, remaining, reset, wait, fresh, till, true, name, cost, true
     end
     if how == 1 then
         fresh = nil
     elseif how == 5 and code >= 0 then
+        if leases and leases[2] then
+            -- What hosts may still spend stays used.
+            local units = 0
+            for i = 3, #leases, 5 do
+                units = units + leases[i]
+            end
+            local charged = {decide(limit, false, now, units, true)}
+            fresh, till = wrap(charged[5] or false, charged[6], leases, limit, decide)
+            return 0, charged[2], charged[3], 0, fresh, till, false, name, 0
+        end
         return 0, a[limit + 2], 0, 0, false, now, false, name, 0
+    end
+    if leases and fresh ~= nil then
+        fresh, till = wrap(fresh, till, leases, limit, decide)
     end
     return code, remaining, reset, wait, fresh, till, always, name, cost
 end
@@ -239,11 +284,15 @@ while place < last do
             end
         end
         if not passed then
-            return pack('>I8bi8I8I8', now, code, remaining or 0, reset or 0, wait or 0)
+            return pack('>I8bi8I8I8', now, code, remaining or 0, reset or 0, wait or 0) .. (more or '')
         end
         passed[group] = pass
         filled = filled + 1
         out[filled] = pack('>bi8I8I8', code, remaining or 0, reset or 0, wait or 0)
+        if more then
+            filled = filled + 1
+            out[filled], more = more, nil
+        end
     else
         --@group.lua
     end

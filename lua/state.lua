@@ -4,7 +4,7 @@ local function ours(value)
     return #value == 19 and string.find(value, '^[1-5]%d+$') or string.find(value, '^[bw]%d+:%d+$') or
         string.find(value, '^b%d+:%d+:%d+:%d+$') or
         string.find(value, '^s%d+:%d+:%d+$') or first == 110 and (second or 0) > 143 and second < 222 or
-        first == 108 and #value >= 22 and second < 2
+        first == 108 and #value >= 22 and second < 2 or first == 76 and (second or 0) > 143 and second < 222
 end
 -- Whether a member of a sorted set looks like one of this script.
 local function is_lease(member)

@@ -344,7 +344,8 @@ static void ngx_weir_log_agentless(ngx_log_t *log, ngx_weir_engine_t *conf)
     conf->agentless = stats.agent ? 0 : conf->agentless + 1;
     if (conf->agentless == AGENTLESS_POLLS)
         ngx_log_error(NGX_LOG_WARN, log, 0,
-                      "weir: no agent runs for weir_segment \"%V\": rules of consistency eventual count on each host; "
+                      "weir: no agent runs for weir_segment \"%V\": rules of consistency eventual count on each host, "
+                      "leased ones act as strict; "
                       "start weir agent, or set consistency=strict in weir_store",
                       &conf->segment_path);
 }

@@ -284,12 +284,12 @@ static char *ngx_weir_store_password(ngx_conf_t *cf, ngx_weir_store_t *store, ng
 /* The default consistency of rules. */
 static char *ngx_weir_store_consistency(ngx_conf_t *cf, ngx_weir_store_t *store, const u_char *word)
 {
-    static const char *const names[] = {[WEIR_LOCAL] = "local", [WEIR_EVENTUAL] = "eventual", [WEIR_STRICT] = "strict"};
-    for (store->consistency = WEIR_LOCAL; store->consistency <= WEIR_STRICT; store->consistency++)
+    static const char *const names[] = {
+        [WEIR_LOCAL] = "local", [WEIR_EVENTUAL] = "eventual", [WEIR_STRICT] = "strict", [WEIR_LEASED] = "leased"};
+    for (store->consistency = WEIR_LOCAL; store->consistency <= WEIR_LEASED; store->consistency++)
         if (ngx_strcmp(word, names[store->consistency]) == 0)
             return NGX_CONF_OK;
-    ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "consistency \"%s\" in \"weir_store\" is none of local, eventual, strict",
-                       word);
+    ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "consistency \"%s\" in \"weir_store\" is none of local, eventual, strict, leased", word);
     return NGX_CONF_ERROR;
 }
 

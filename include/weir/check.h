@@ -96,7 +96,7 @@ enum {
  * is a default only, and that of weir serve and nginx: token and leaky buckets are eventual (strict without a ledger),
  * all others strict.
  */
-enum weir_consistency { WEIR_LOCAL = 0, WEIR_EVENTUAL, WEIR_STRICT, WEIR_PER_ALGORITHM };
+enum weir_consistency { WEIR_LOCAL = 0, WEIR_EVENTUAL, WEIR_STRICT, WEIR_LEASED, WEIR_PER_ALGORITHM };
 
 typedef struct weir_options {
     weir_segment *attached;       /* an open segment, which stays the caller's; or NULL and: */

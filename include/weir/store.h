@@ -49,9 +49,11 @@ void weir_async_free(weir_async *async);
 void weir_async_clear(weir_async *async);
 
 /*
- * Adds the ops that weir_check needs from the store for this query (query->async must be set). Takes nothing. 1: the
- * request must be sent; 0: it need not, since no strict rule matches, or the query is denied already, by a local rule
- * or by a cached denial. Negative: an error, as of weir_check.
+ * Adds the ops that weir_check needs from the store for this query (query->async must be set). Takes
+ * nothing from the store or from local counters; leased units may be spent, which weir_check uses, and
+ * weir_async_clear or weir_async_free puts back. 1: the request must be sent; 0: it need not, since no strict rule
+ * matches, leased units suffice, or the query is denied already, by a local rule or by a cached denial. Negative: an
+ * error, as of weir_check.
  */
 WEIR_MUST_CHECK int weir_check_begin(weir *engine, const weir_query *query);
 WEIR_MUST_CHECK int weir_check_descriptors_begin(weir *engine, const weir_descriptor_query *query);
@@ -121,6 +123,9 @@ typedef struct weir_ledger_stats {
     uint64_t full;                /* times an amount stayed local because the ledger was full */
     uint64_t bytes_out, bytes_in; /* of the current agent */
     uint64_t entries, used;       /* capacity, and keys in it */
+    /* Units of rules of `consistency: leased`: leased from the store, spent, returned, and lost as the lease ended. */
+    uint64_t units_leased, units_spent, units_returned, units_expired;
+    uint64_t lease_waits; /* allowed requests under such rules that waited for the store */
 } weir_ledger_stats;
 
 /* WEIR_ENOENT: the engine has no ledger, or no rule needs one. */

@@ -167,7 +167,7 @@ static weir_rules *load(struct weir__findings *findings, const char *path, const
 /* Checks one argument, and prints its rules, or adds them to a list of JSON. False if it has errors. */
 static bool lint(struct weir__findings *findings, const char *path, size_t most, json_t *list)
 {
-    static const char *const consistencies[] = {"local", "eventual", "strict"};
+    static const char *const consistencies[] = {"local", "eventual", "strict", "leased"};
     findings->errors = findings->warnings = 0;
     const char *shown;
     int64_t segment_bytes;

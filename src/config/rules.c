@@ -136,6 +136,8 @@ struct weir__rules_host weir__config_host(const struct weir__config *config)
     return (struct weir__rules_host){.segment_bytes = config->segment_bytes,
                                      .has_store = config->store.url != NULL,
                                      .consistency = (int)config->store.consistency,
+                                     .counts_denied =
+                                         weir__has_listener(config, WEIR__GRPC) && config->rls_count_denied,
                                      .callers = !gateway  ? WEIR__CALLERS_UNKNOWN
                                                 : service ? WEIR__CALLERS_SERVICE
                                                           : WEIR__CALLERS_NONE};

@@ -55,7 +55,7 @@ static bool setting_read(struct weir__config *config, const struct weir__node *n
                          struct weir__store_options *options)
 {
     static const char *const consistencies[] = {
-        [WEIR_LOCAL] = "local", [WEIR_EVENTUAL] = "eventual", [WEIR_STRICT] = "strict", NULL};
+        [WEIR_LOCAL] = "local", [WEIR_EVENTUAL] = "eventual", [WEIR_STRICT] = "strict", [WEIR_LEASED] = "leased", NULL};
     struct weir__store *store = &config->store;
     const char *value = NULL;
     char why[256] = "";

@@ -1,4 +1,5 @@
 /* Asynchronous checks: see strict.h and <weir/store.h>. */
+#include "engine/leased.h"
 #include "engine/strict.h"
 
 #include <stdlib.h>
@@ -27,6 +28,8 @@ void weir_async_free(weir_async *async)
 {
     if (!async)
         return;
+    weir__async_drop_spends(async);
+    free(async->spent);
     free(async->request.ops);
     free(async->request.groups);
     free(async);
@@ -36,8 +39,9 @@ void weir_async_clear(weir_async *async)
 {
     struct weir__store_op *ops = async->request.ops;
     struct weir__group *groups = async->request.groups;
+    weir__async_drop_spends(async);
     async->request = async->back = (struct weir__store_request){.ops = ops, .groups = groups};
-    async->next = async->skipped_in_prepare = 0;
+    async->next = async->skipped_in_prepare = async->promised_count = 0;
     async->dice = 0;
 }
 

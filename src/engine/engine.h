@@ -70,6 +70,8 @@ struct weir__ruleset {
     struct weir__arena arena;             /* of the arrays here; plans are next to each other */
     uint8_t *consistency;                 /* by rule index, enum weir__consistency: with this engine's store */
     bool strict;                          /* some request may need the store */
+    bool leased;                          /* some rule is leased */
+    bool leased_only;                     /* only for leased rules a request may need the store */
     struct weir__delta_ledger *deltas;    /* the engine's, if a rule needs it; see ledger.h */
     uint64_t **warnings;                  /* by rule index: the rule's count of warnings; NULL: no rule warns */
     bool observed;               /* takes are followed by more than statistics: `deltas` or `warnings` is set */

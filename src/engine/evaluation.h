@@ -36,6 +36,7 @@ struct weir__rule_eval {
     bool by_address;         /* the key is some text and the address of the query's peer */
     bool without_reserve;    /* its quota is without the rule's reserve; see weir__overload_apply */
     uint8_t permit_number;   /* of its permit in ctx->permits, from 1 on; 0: it has none */
+    uint8_t lease;           /* enum weir__lease_use: leased units pay for it, see leased.h */
     enum weir_reason reason;
     int error;
     int store_error; /* why the store, or the slab, did not decide; another counter of the host did instead */
@@ -73,6 +74,18 @@ struct weir__request_ctx {
     bool warned; /* the decision of some eval has WEIR_WARNED */
 };
 
+/* Leased units of a counter that a check relies on: see leased.h. */
+struct weir__lease_promise {
+    uint64_t hash; /* of the counter */
+    int64_t cost;
+};
+
+/* A spend of leased units: see leased.h. */
+struct weir__spend {
+    int64_t end_us;    /* of the lease */
+    int64_t remaining; /* over all hosts, as far as this one knows */
+};
+
 /*
  * The memory of one evaluation: too large for a stack, and touched only as far as it is used. Each hazard slot has one,
  * which belongs to the request that holds the slot.
@@ -84,7 +97,8 @@ struct weir__scratch {
     uint32_t found[WEIR__MATCHES_MAX];
     struct weir__rule_eval evals[WEIR__MATCHES_MAX];
     struct weir__values values;
-    weir_permits permits; /* for a caller that passes none */
+    weir_permits permits;                         /* for a caller that passes none */
+    struct weir__spend spends[WEIR__MATCHES_MAX]; /* by eval */
     char keys[WEIR__MATCHES_MAX * WEIR__KEY_MAX];
     struct weir__quota quotas[WEIR__MATCHES_MAX]; /* effective limits, or those that descriptors bring */
 };

@@ -43,11 +43,12 @@ static struct weir__rule_plan *make(struct weir__arena *memory, const struct wei
 static unsigned flags_of(const struct weir__ruleset *ruleset, const weir_rules *rules, const struct weir__rule *rule,
                          bool read_only)
 {
-    bool local =
-        !read_only && !rules->load_aware && !ruleset->strict && ruleset->consistency[rule->index] != WEIR__STRICT;
+    const bool leased = ruleset->consistency[rule->index] == WEIR__LEASED;
+    bool local = !read_only && !rules->load_aware && (!ruleset->strict || ruleset->leased_only) &&
+                 ruleset->consistency[rule->index] != WEIR__STRICT;
     unsigned flags = 0;
-    if (local && weir__is_one_slot(&rule->quotas[0].limit) && rule->cost.fallback > 0)
-        flags |= WEIR__PLAN_FAST;
+    if (local && (leased || weir__is_one_slot(&rule->quotas[0].limit)) && rule->cost.fallback > 0)
+        flags |= leased ? WEIR__PLAN_LEASED : WEIR__PLAN_FAST;
     return weir__template_is_address(&rule->key, &rules->attributes) ? flags | WEIR__PLAN_ADDRESS : flags;
 }
 

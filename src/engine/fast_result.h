@@ -45,6 +45,7 @@ struct weir__ruleset;
 /* Flags of a plan; a request is evaluated by the AND of its rules' flags. */
 enum {
     WEIR__PLAN_FAST = 1,    /* its counter is in one slot and decided here, its cost positive: weir__take_all_fast */
+    WEIR__PLAN_LEASED = 4,  /* the same, but of leased units: weir__take_all_leased */
     WEIR__PLAN_ADDRESS = 2, /* the key is some text and the client's address: see weir__template_is_address */
 };
 

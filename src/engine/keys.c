@@ -2,6 +2,7 @@
  */
 #include "base/clock.h"
 #include "engine/ledger.h"
+#include "engine/leased.h"
 #include "engine/strict.h"
 
 /* An operation on a key, under each rule that is named, in the segment, in the store or in both. */
@@ -146,7 +147,8 @@ static int finish(struct job *job)
 
 static bool is_strict(const struct job *job, const struct weir__rule *rule)
 {
-    return job->ctx.ruleset->consistency[rule->index] == WEIR__STRICT;
+    uint8_t consistency = job->ctx.ruleset->consistency[rule->index];
+    return consistency == WEIR__STRICT || consistency == WEIR__LEASED;
 }
 
 /* Adds the op of an eval, or reads its reply. */
@@ -264,6 +266,8 @@ static int reset(struct job *job, const struct weir__rule *rule)
                     : weir__eval_operate(&job->ctx, &eval, WEIR__RESET, &unused);
         if (!error && is_strict(job, rule))
             error = clear_negative_cache(job, eval);
+        if (!error && job->ctx.ruleset->consistency[rule->index] == WEIR__LEASED)
+            error = weir__lease_reset(&job->ctx, &eval);
     }
     eval.quota = first;
     return error || !first || job->here || !is_strict(job, rule) ? error

@@ -68,7 +68,7 @@ static void name_it(struct weir__ledger_text *text, weir_text key)
 
 void weir__delta_ledger_record(const struct weir__request_ctx *ctx, const struct weir__rule_eval *eval, int64_t amount)
 {
-    const struct weir__delta_ledger *deltas = weir__delta_ledger_of(ctx->ruleset, eval->rule);
+    const struct weir__delta_ledger *deltas = weir__demand_ledger_of(ctx->ruleset, eval->rule);
     if (!deltas || !amount)
         return;
     uint64_t tier = weir__delta_ledger_tier(eval->quota);
@@ -153,7 +153,12 @@ void weir__delta_ledger_stats(const struct weir__delta_ledger *deltas, weir_ledg
                                  .bytes_out = weir__load64(&h->bytes_out),
                                  .bytes_in = weir__load64(&h->bytes_in),
                                  .entries = deltas->ledger.entries,
-                                 .used = weir__load64(&h->filled)};
+                                 .used = weir__load64(&h->filled),
+                                 .units_leased = weir__load64(&h->lease_granted),
+                                 .units_spent = weir__load64(&h->lease_spent),
+                                 .units_returned = weir__load64(&h->lease_returned),
+                                 .units_expired = weir__load64(&h->lease_expired),
+                                 .lease_waits = weir__load64(&h->lease_waits)};
 }
 
 int weir_ledger_stats_read(weir *engine, weir_ledger_stats *stats)

@@ -24,6 +24,16 @@ static inline uint64_t weir__delta_ledger_bytes(uint64_t segment)
 
 int weir__delta_ledger_open(const struct weir__file_spec *where, struct weir__delta_ledger *deltas);
 
+/* The ledger that records a rule's deltas, or, of a leased rule, its demand; NULL: none. */
+static inline struct weir__delta_ledger *weir__demand_ledger_of(const struct weir__ruleset *ruleset,
+                                                                const struct weir__rule *rule)
+{
+    bool written = ruleset->deltas && rule &&
+                   (ruleset->consistency[rule->index] == WEIR__EVENTUAL ||
+                    ruleset->consistency[rule->index] == WEIR__LEASED);
+    return written && !weir__load32(&ruleset->deltas->mapped.lost) ? ruleset->deltas : NULL;
+}
+
 /* The ledger that records a rule's deltas, or NULL. */
 static inline struct weir__delta_ledger *weir__delta_ledger_of(const struct weir__ruleset *ruleset,
                                                                const struct weir__rule *rule)
@@ -32,7 +42,10 @@ static inline struct weir__delta_ledger *weir__delta_ledger_of(const struct weir
     return written && !weir__load32(&ruleset->deltas->mapped.lost) ? ruleset->deltas : NULL;
 }
 
-/* Records that `amount` was taken from the eval's counter; negative: refunded. Nothing if the rule is not eventual. */
+/*
+ * Records that `amount` was taken from the eval's counter; negative: refunded. Nothing if the rule is neither eventual nor
+ * leased.
+ */
 void weir__delta_ledger_record(const struct weir__request_ctx *ctx, const struct weir__rule_eval *eval, int64_t amount);
 /*
  * A refund may be less than requested, so it is recorded from what remains before and after it. Concurrent takes make

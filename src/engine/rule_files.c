@@ -499,7 +499,7 @@ static int open_zone(const char *name, weir_zone **zone)
 /* Warns about what the compiler cannot know: that there is no store. */
 static void warn_of_storeless(const weir_rules *rules, struct weir__diagnostics *report)
 {
-    static const char *const names[] = {"local", "eventual", "strict"};
+    static const char *const names[] = {"local", "eventual", "strict", "leased"};
     for (size_t i = 0; i < rules->count; i++) {
         const struct weir__rule *rule = rules->rules[i];
         if (rule->consistency_given && rule->consistency != WEIR__LOCAL)

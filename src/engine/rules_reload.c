@@ -70,7 +70,7 @@ static int open_ledger(weir *engine, struct weir__ruleset *ruleset, bool first)
 {
     bool needed = false;
     for (size_t i = 0; i < ruleset->rules->count && !needed; i++)
-        needed = ruleset->consistency[i] == WEIR__EVENTUAL;
+        needed = ruleset->consistency[i] == WEIR__EVENTUAL || ruleset->consistency[i] == WEIR__LEASED;
     int error = 0;
     struct weir__file_spec where = {.path = engine->ledger && *engine->ledger ? engine->ledger : NULL,
                                     .bytes = engine->ledger_bytes

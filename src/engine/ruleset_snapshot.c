@@ -16,7 +16,8 @@ static enum weir__consistency consistency_of(const weir *engine, const struct we
         return WEIR__LOCAL;
     if (default_consistency == WEIR__PER_ALGORITHM && !engine->ledger)
         default_consistency = WEIR__STRICT; /* without a ledger, eventual would be local */
-    return weir__rule_consistency(rule, default_consistency);
+    enum weir__consistency consistency = weir__rule_consistency(rule, default_consistency);
+    return consistency == WEIR__LEASED && !engine->ledger ? WEIR__STRICT : consistency; /* no agent leases units */
 }
 
 /* Limits that requests bring have no rule by which the agent could exchange them: they are never eventual. */
@@ -75,14 +76,18 @@ struct weir__ruleset *weir__ruleset_make(weir *engine, weir_rules *rules)
         return NULL;
     }
     ruleset->strict = rules->domains && consistency_of_requests(engine) == WEIR__STRICT;
+    bool strict = ruleset->strict;
     for (size_t i = 0; i < rules->count; i++) {
         bool writable = !engine->segment->mapped.read_only;
         struct weir__rule_stats *stats_of_rule =
             writable ? weir__rule_stats_find(&engine->segment->table, rules->rules[i]->id, true) : NULL;
         ruleset->rule_stats[i] = stats_of_rule ? stats_of_rule : &engine->unread_stats;
         ruleset->consistency[i] = (uint8_t)consistency_of(engine, rules->rules[i]);
-        ruleset->strict |= ruleset->consistency[i] == WEIR__STRICT;
+        strict |= ruleset->consistency[i] == WEIR__STRICT;
+        ruleset->leased |= ruleset->consistency[i] == WEIR__LEASED;
     }
+    ruleset->strict = strict || ruleset->leased;
+    ruleset->leased_only = ruleset->leased && !strict;
     /* After the statistics of all rules, which need the room more. */
     for (size_t i = 0; i < rules->count && !engine->segment->mapped.read_only; i++)
         if (rules->rules[i]->warn_at)

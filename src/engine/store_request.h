@@ -26,7 +26,24 @@ enum weir__store_op_kind {
     WEIR__OP_RESET,    /* deletes the counter */
     WEIR__OP_RENEW,    /* permits: extends `lease` by its full duration; with a cost, takes it again if it expired and
                           there is room. Passes, or the lease is over */
-    WEIR__OP_COUNT     /* takes `cost` even if its group does not fit; decides as TAKE */
+    WEIR__OP_COUNT,    /* takes `cost` even if its group does not fit; decides as TAKE */
+    WEIR__OP_LEASE     /* sync: reports and refills this host's lease of units: see `units`; at most `cost` are granted */
+};
+
+/* How long a lease of units lasts at most: lua/leases.lua. */
+#define WEIR__UNITS_LIFE_US INT64_C(5000000)
+
+/* LEASE: docs/internals/leases.md. */
+struct weir__units_lease {
+    uint64_t sequence; /* rises with each op of a host on a counter */
+    uint64_t previous; /* number of the batch that was acknowledged last, modulo 2^23; 0: none */
+    uint64_t host;     /* 52 bits, not 0 */
+    int64_t unspent;   /* units that the host has */
+    int64_t returned;  /* units that it had, and returns */
+    /* The reply. */
+    int64_t granted;
+    int64_t life_us; /* how long the lease lasts, from when the server executed the op */
+    bool known;      /* the unspent units are on record; else they must not be spent any more */
 };
 
 /* One operation on one counter, and its reply. */
@@ -59,6 +76,7 @@ struct weir__store_op {
      * the server's time, for a later refund.
      */
     int64_t at_us;
+    struct weir__units_lease units;
     /* Permits: the identity, 52 bits each. REFUND: `taken` returns whether the permit was held until now. */
     uint64_t lease[2];
 

@@ -1,4 +1,6 @@
 /* Strict rules. See strict.h. */
+#include "engine/ledger.h"
+#include "engine/leased.h"
 #include "engine/permits.h"
 
 #include <stdio.h>
@@ -9,17 +11,41 @@
 /* A refund of a take less than this ago is treated as immediate. */
 #define PRESENT_US 1000
 
-void weir__strict_mark(struct weir__request_ctx *ctx)
+/*
+ * Whether leased units pay for the eval. An op that was sent for it comes first: where any were sent,
+ * weir__strict_apply looks for it before it spends.
+ */
+static bool is_paid(const struct weir__request_ctx *ctx, struct weir__rule_eval *eval, bool preparing)
+{
+    if (preparing) /* what the async keeps belongs to other checks */
+        return weir__lease_spend(ctx, eval);
+    if (eval->lease == WEIR__LEASE_SPENT || (ctx->async && weir__async_take_spend(ctx->async, ctx, eval)))
+        return true;
+    return !(ctx->async && ctx->async->request.op_count) && weir__lease_spend(ctx, eval);
+}
+
+static void mark(struct weir__request_ctx *ctx, bool preparing)
 {
     ctx->strict = 0;
     for (size_t i = 0; i < ctx->count; i++) {
         struct weir__rule_eval *eval = &ctx->evals[i];
-        eval->strict = eval->quota && !eval->replaced &&
-                       weir__consistency_of(ctx->engine, ctx->ruleset, eval->rule) == WEIR__STRICT;
+        enum weir__consistency consistency =
+            eval->quota && !eval->replaced ? weir__consistency_of(ctx->engine, ctx->ruleset, eval->rule) : WEIR__LOCAL;
+        eval->strict = consistency == WEIR__STRICT || (consistency == WEIR__LEASED && !is_paid(ctx, eval, preparing));
         eval->reply = NULL;
         eval->skipped = eval->skipped_in_prepare = eval->keeps_units = false;
         ctx->strict += eval->strict;
     }
+}
+
+void weir__strict_mark(struct weir__request_ctx *ctx)
+{
+    mark(ctx, false);
+}
+
+static bool is_leased(const struct weir__request_ctx *ctx, const struct weir__rule_eval *eval)
+{
+    return weir__consistency_of(ctx->engine, ctx->ruleset, eval->rule) == WEIR__LEASED;
 }
 
 /* ---- Decided without the store ---- */
@@ -204,7 +230,7 @@ static uint32_t look(struct weir__request_ctx *ctx)
     bool reports = false;
     for (size_t i = 0; i < ctx->count; i++)
         weir__eval_settle(&ctx->evals[i]);
-    weir__strict_mark(ctx);
+    mark(ctx, true);
     if (ctx->load_aware && weir__overload_must_shed(ctx))
         ctx->strict = 0;
     if (!ctx->strict)
@@ -217,14 +243,35 @@ static uint32_t look(struct weir__request_ctx *ctx)
         reports |= report;
     }
     weir__request_peek(ctx);
-    return weir__request_takes(ctx) && weir__request_denied(ctx) && !reports ? 0 : open;
+    bool denied = weir__request_takes(ctx) && weir__request_denied(ctx) && !reports;
+    if (denied)
+        weir__lease_put_back(ctx);
+    return denied ? 0 : open;
+}
+
+/* Number of ops of strict rules that are not sent, after `look`. A leased rule without a reply needs none: see apply.
+ */
+static uint32_t skipped(const struct weir__request_ctx *ctx, uint32_t open)
+{
+    uint32_t count = 0;
+    for (size_t i = 0; i < ctx->count && ctx->strict; i++) {
+        const struct weir__rule_eval *eval = &ctx->evals[i];
+        count += eval->strict && (!open || eval->skipped) && !is_leased(ctx, eval);
+    }
+    return count;
 }
 
 int weir__strict_prepare(struct weir__request_ctx *ctx, weir_async *async)
 {
+    if (ctx->ruleset->leased && weir__leases_suffice(ctx, async))
+        return 0;
     uint32_t open = look(ctx);
-    async->skipped_in_prepare += (uint32_t)ctx->strict - open;
+    async->skipped_in_prepare += skipped(ctx, open);
     int error = open ? add_all(ctx, async) : 0;
+    if (error)
+        weir__lease_put_back(ctx);
+    else
+        error = weir__async_keep_spends(async, ctx);
     return error ? error : open != 0;
 }
 
@@ -242,7 +289,7 @@ struct weir__pooled_connection *weir__strict_request(struct weir__request_ctx *c
         open ? weir__connection_pool_acquire(ctx->engine, &ctx->request_error) : NULL;
     if (!pooled)
         return NULL;
-    pooled->async->skipped_in_prepare = (uint32_t)ctx->strict - open;
+    pooled->async->skipped_in_prepare = skipped(ctx, open);
     ctx->request_error = add_all(ctx, pooled->async);
     if (!ctx->request_error)
         weir__connection_pool_request(pooled);
@@ -297,9 +344,13 @@ void weir__strict_apply(struct weir__request_ctx *ctx)
             eval->decision = eval->reply->decision;
             weir__eval_look_full(ctx, eval);
             remember(ctx, eval);
+        } else if (async && weir__lease_spend(ctx, eval)) {
+            eval->strict = false; /* the ops were sent for other checks */
         } else {
-            eval->skipped_in_prepare = ctx->skipped_in_prepare || (async && async->skipped_in_prepare);
-            if (async && async->skipped_in_prepare)
+            /* Leased units that another process spent between preparation and check: its op was not sent either. */
+            bool dry = async && is_leased(ctx, eval);
+            eval->skipped_in_prepare = ctx->skipped_in_prepare || dry || (async && async->skipped_in_prepare);
+            if (async && async->skipped_in_prepare && !dry)
                 async->skipped_in_prepare--;
             eval->skipped = !denied_here(ctx, eval);
         }
@@ -358,6 +409,8 @@ void weir__strict_keep(struct weir__request_ctx *ctx)
             eval->reply->keep = true;
             if (weir__is_flight(eval->quota))
                 weir__remote_permit_add(ctx->permits, eval->reply);
+            if (eval->rule && ctx->ruleset->consistency[eval->rule->index] == WEIR__LEASED)
+                weir__lease_record_wait(ctx, eval);
             continue;
         }
         eval->decision.remaining += eval->cost;

@@ -23,7 +23,12 @@ struct weir_async {
     uint32_t next; /* index at which the search for the next reply starts: checks come in the order of preparation */
     uint64_t dice; /* random number of the preparation, which also decides whether the check is shed; 0: not drawn */
     uint32_t shed[WEIR__LOAD_CLASSES]; /* the shares that go with `dice` */
-    uint32_t skipped_in_prepare;       /* ops that were not added, since the request is denied without them */
+    uint32_t skipped_in_prepare; /* ops of strict rules that were not added, since the request is denied without them */
+    struct weir__lease_kept *spent; /* leased units that were spent for the checks: see leased.h */
+    uint32_t spent_count, spent_capacity;
+    uint32_t spent_next;     /* index before which all are used */
+    uint32_t promised_count; /* leased units that the only check so far relies on without spending */
+    struct weir__lease_promise promised[WEIR__FAST_MAX];
 };
 
 /* Ensures capacity for so many more ops. */
@@ -84,7 +89,10 @@ int weir__strict_prepare(struct weir__request_ctx *ctx, weir_async *async);
  */
 struct weir__pooled_connection *weir__strict_request(struct weir__request_ctx *ctx);
 
-/* Marks the strict ones among the settled evals and counts them in ctx->strict. */
+/*
+ * Marks the strict ones among the settled evals and counts them in ctx->strict. Those of leased rules are strict unless
+ * leased units pay for them, which are spent here.
+ */
 void weir__strict_mark(struct weir__request_ctx *ctx);
 /* Applies the replies in ctx->async to the strict evals. */
 void weir__strict_apply(struct weir__request_ctx *ctx);

@@ -1,6 +1,7 @@
 /* Evaluation of a request under all rules that match it: see evaluation.h. */
 #include "engine/hot_key_sampler.h"
 #include "engine/ledger.h"
+#include "engine/leased.h"
 #include "engine/permits.h"
 
 #define ROLLBACK_TRIES 8
@@ -107,6 +108,8 @@ __attribute__((noinline)) int weir__eval_roll_back(const struct weir__request_ct
 int weir__eval_operate(const struct weir__request_ctx *ctx, struct weir__rule_eval *eval, enum weir__operation what,
                        weir_decision *made)
 {
+    if (eval->lease)
+        return weir__lease_operate(ctx, eval, what, made);
     const weir_limit *limit = &eval->quota->limit;
     weir_segment *segment = ctx->engine->segment;
     bool refunds = what == WEIR__RESET || (eval->cost < 0 && what != WEIR__PEEK);
@@ -497,6 +500,21 @@ static void decide(struct weir__request_ctx *ctx, struct weir__rule_eval *only, 
         charge_denied(ctx);
     if (ctx->strict)
         weir__strict_keep(ctx);
+    if (ctx->ruleset->leased)
+        weir__lease_put_back(ctx);
+}
+
+/* After a take on a fast path: the ledger, warnings and statistics. */
+static inline void record_all(struct weir__request_ctx *ctx, bool observed)
+{
+    for (size_t i = 0; i < ctx->count; i++) {
+        struct weir__rule_eval *eval = &ctx->evals[i];
+        if (observed) {
+            weir__delta_ledger_record(ctx, eval, eval->cost);
+            weir__eval_warn(ctx, eval, false);
+        }
+        count_eval(ctx, eval, false);
+    }
 }
 
 /* The fast path: every rule allows the request, and each counter is in one slot. False: nothing is taken. */
@@ -508,14 +526,19 @@ static inline bool decide_fast(struct weir__request_ctx *ctx)
             return false;
     if (!weir__take_all_fast(ctx))
         return false;
-    for (size_t i = 0; i < ctx->count; i++) {
-        struct weir__rule_eval *eval = &ctx->evals[i];
-        if (observed) {
-            weir__delta_ledger_record(ctx, eval, eval->cost);
-            weir__eval_warn(ctx, eval, false);
-        }
-        count_eval(ctx, eval, false);
-    }
+    record_all(ctx, observed);
+    return true;
+}
+
+/* The fast path of requests with leased rules. False: nothing is taken. */
+static bool decide_leased(struct weir__request_ctx *ctx)
+{
+    for (size_t i = 0; i < ctx->count; i++)
+        if (weir__delta_ledger_unavailable(ctx->ruleset, ctx->evals[i].rule))
+            return false;
+    if (!weir__take_all_leased(ctx))
+        return false;
+    record_all(ctx, ctx->ruleset->observed);
     return true;
 }
 
@@ -524,6 +547,8 @@ static __attribute__((noinline)) const struct weir__rule_eval *decide_slow(struc
     struct weir__rule_eval *only = NULL;
     size_t counters = 0;
     bool shadows = false;
+    if (ctx->ruleset->leased && decide_leased(ctx))
+        return choose(ctx, false);
     for (size_t i = 0; i < ctx->count; i++) {
         struct weir__rule_eval *eval = &ctx->evals[i];
         weir__eval_settle(eval);

@@ -31,6 +31,8 @@ static void learn_clock(struct weir__channel *channel, const struct weir__comman
             struct weir__store_op *op = &refs[p].request->ops[group->first + i];
             if (p + i == 0 && op->kind != WEIR__OP_REFUND)
                 weir__clock_offset_update(&channel->clock_offset, op->at_us, command->sent_us, now_us);
+            if (op->kind == WEIR__OP_LEASE)
+                continue;
             if (op->kind != WEIR__OP_EXCHANGE)
                 return;
             int64_t middle =

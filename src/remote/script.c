@@ -91,7 +91,8 @@ static void fill_row(const struct weir__store_op *op, int64_t row[ROW])
             more[2] = l->delay ? clamp(l->max_delay_us, WEIR__EXACT_MAX) : -1;
             /* Without a delay, which is meaningless for these. */
             bool varies = l->back_us != l->period_us || l->back_units != l->period_units;
-            if (varies && op->kind != WEIR__OP_TAKE && op->kind != WEIR__OP_PEEK && op->kind != WEIR__OP_COUNT) {
+            if (varies && op->kind != WEIR__OP_TAKE && op->kind != WEIR__OP_PEEK && op->kind != WEIR__OP_COUNT &&
+                op->kind != WEIR__OP_LEASE) {
                 more[2] = l->back_us;
                 more[3] = l->back_units;
             }
@@ -155,6 +156,14 @@ static uint32_t add_op(struct weir__buffer *to, const struct weir__store_op *op)
         add_number(to, left_of(op));
         add_number(to, op->reseed ? 1 : op->own_delta ? 2 : 0);
         return 6;
+    }
+    if (op->kind == WEIR__OP_LEASE) {
+        add_number(to, clamp((int64_t)op->units.sequence, WEIR__EXACT_MAX));
+        add_number(to, (int64_t)op->units.previous);
+        add_number(to, clamp((int64_t)op->units.host, WEIR__EXACT_MAX));
+        add_number(to, op->units.unspent);
+        add_number(to, op->units.returned);
+        return 8;
     }
     return 3;
 }
@@ -301,6 +310,7 @@ void weir__script_call(struct weir__buffer *to, const struct weir__group_ref *re
 
 #define TIME_LEN 8
 #define OP_LEN   (1 + 3 * 8) /* code, remaining, reset, wait */
+#define MORE_LEN (2 * 8)     /* of a lease: units granted, duration */
 
 static int64_t number_at(const char *text)
 {
@@ -312,6 +322,21 @@ static int64_t number_at(const char *text)
 static bool is_time(int64_t us)
 {
     return us >= 0 && us <= TIME_MAX;
+}
+
+static size_t reply_len(const struct weir__store_op *op)
+{
+    return op->kind == WEIR__OP_LEASE ? OP_LEN + MORE_LEN : OP_LEN;
+}
+
+/* False: invalid. */
+static bool read_lease(const char *text, struct weir__store_op *op)
+{
+    int64_t granted = number_at(text), life_us = number_at(text + 8);
+    op->units.known = granted & 1;
+    op->units.granted = granted / 2;
+    op->units.life_us = life_us;
+    return granted >= 0 && granted / 2 <= UNITS_MAX && life_us >= 0 && life_us <= WEIR__UNITS_LIFE_US;
 }
 
 /* False: invalid. */
@@ -336,8 +361,10 @@ static bool read_op(const char *text, struct weir__store_op *op, int64_t now_us)
         (elsewhere && (op->kind != WEIR__OP_EXCHANGE || op->limit.algorithm != WEIR_FIXED_WINDOW)))
         return false;
 
-    if (op->kind == WEIR__OP_EXCHANGE)
+    if (op->kind == WEIR__OP_EXCHANGE || op->kind == WEIR__OP_LEASE)
         op->missed = wait_us;
+    if (op->kind == WEIR__OP_LEASE && !read_lease(text + OP_LEN, op))
+        return false;
     weir_decision *d = &op->decision;
     d->verdict = (enum weir_verdict)verdict;
     d->flags = code & WEIR__CODE_SOFT ? WEIR_OVER_SOFT : 0;
@@ -352,18 +379,24 @@ static bool read_op(const char *text, struct weir__store_op *op, int64_t now_us)
 
 int weir__script_read(const struct redisReply *reply, const struct weir__group_ref *refs, size_t count)
 {
-    size_t ops = 0;
-    for (size_t p = 0; p < count; p++)
-        ops += refs[p].request->groups[refs[p].group].count;
-    if (!reply || reply->type != REDIS_REPLY_STRING || !reply->str || reply->len != TIME_LEN + ops * OP_LEN)
+    size_t bytes = 0;
+    for (size_t p = 0; p < count; p++) {
+        const struct weir__group *group = group_of(&refs[p]);
+        for (uint32_t i = 0; i < group->count; i++)
+            bytes += reply_len(&refs[p].request->ops[group->first + i]);
+    }
+    if (!reply || reply->type != REDIS_REPLY_STRING || !reply->str || reply->len != TIME_LEN + bytes)
         return WEIR_ESTOREGARBAGE;
     const char *at = reply->str + TIME_LEN;
     int64_t now_us = number_at(reply->str);
     bool sound = now_us >= 0 && now_us <= WEIR__EXACT_MAX;
     for (size_t p = 0; p < count && sound; p++) {
         const struct weir__group *group = &refs[p].request->groups[refs[p].group];
-        for (uint32_t i = 0; i < group->count && sound; i++, at += OP_LEN)
-            sound = read_op(at, &refs[p].request->ops[group->first + i], now_us);
+        for (uint32_t i = 0; i < group->count && sound; i++) {
+            struct weir__store_op *op = &refs[p].request->ops[group->first + i];
+            sound = read_op(at, op, now_us);
+            at += reply_len(op);
+        }
     }
     return sound ? 0 : WEIR_ESTOREGARBAGE;
 }

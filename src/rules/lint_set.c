@@ -579,8 +579,10 @@ static void warn_of_memory(const weir_rules *set, struct weir__diagnostics *repo
         const struct weir__rule *rule = set->rules[i];
         struct weir__footprint of = weir__rule_footprint(rule);
         double each = weir__footprint_segment(of), wanted = has_attribute(&rule->key) || !rule->match ? KEYS_FEW : 1;
+        enum weir__consistency consistency =
+            weir__rule_consistency(rule, (enum weir__consistency)report->host->consistency);
         bool in_store = (report->host->has_store || rule->consistency_given) &&
-                        weir__rule_consistency(rule, (enum weir__consistency)report->host->consistency) == WEIR__STRICT;
+                        (consistency == WEIR__STRICT || consistency == WEIR__LEASED);
         if (of.slab == 0 || in_store || each * wanted <= bytes)
             continue;
         int algorithm = counted(rule)->limit.algorithm;
@@ -598,6 +600,26 @@ static void warn_of_memory(const weir_rules *set, struct weir__diagnostics *repo
             : algorithm == WEIR_SLIDING_WINDOW_COUNTER ? "buckets: 2"
                                                        : "sliding_window_counter, which needs 20 to 40 bytes a key",
             weir__size_text(each * wanted, larger));
+    }
+}
+
+/* ---- Leases ---- */
+
+/* A host has no units for denied calls: see weir__eval_counts_denied. */
+static void warn_of_leases(const weir_rules *set, struct weir__diagnostics *report)
+{
+    for (size_t i = 0; i < set->count && report->host->counts_denied; i++) {
+        const struct weir__rule *rule = set->rules[i];
+        const struct weir__quota *quota = counted(rule);
+        if (!rule->domain.len || !quota || quota->limit.algorithm != WEIR_FIXED_WINDOW ||
+            !(report->host->has_store || rule->consistency_given) ||
+            weir__rule_consistency(rule, (enum weir__consistency)report->host->consistency) != WEIR__LEASED)
+            continue;
+        weir__report_warning(report, rule->place,
+                             "fixed windows of Envoy's service, as \"%.*s\", are not leased but strict, since denied "
+                             "calls count; set service.envoy.count_denied: false, or use a token_bucket",
+                             (int)rule->name.len, rule->name.data);
+        return;
     }
 }
 
@@ -628,6 +650,7 @@ void weir__rules_lint(const weir_rules *set, struct weir__diagnostics *report)
     if (report->host) {
         warn_of_unset(set, report);
         warn_of_memory(set, report);
+        warn_of_leases(set, report);
     }
     for (size_t i = 0; i < WEIR__COUNT(comparing); i++)
         comparing[i](&(struct lint){.set = set, .report = report, .left = STEPS_MAX});

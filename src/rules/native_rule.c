@@ -43,7 +43,7 @@ static bool read_key(void *context, const struct weir__node *node, const char *w
 
 static const char *const missing[] = {"skip", "deny", "share", NULL};
 static const char *const on_limit[] = {"reject", "delay", "queue", NULL};
-static const char *const consistency[] = {"local", "eventual", "strict", NULL};
+static const char *const consistency[] = {"local", "eventual", "strict", "leased", NULL};
 static const char *const failure[] = {"local", "open", "closed", NULL};
 
 #define RULE(member) WEIR__IN(struct weir__rule, member)
@@ -350,6 +350,12 @@ static void add_limit(struct rule_reader *reader, const struct weir__node *entry
     if (!good || !quotas || !make_limits(reader, &numbers, limit, quotas, rule.quota_count) || !rule.name.len ||
         !rule.match)
         return;
+    const char *obstacle =
+        rule.consistency_given && rule.consistency == WEIR__LEASED ? weir__rule_lease_obstacle(&rule) : NULL;
+    if (obstacle) {
+        weir__node_error(field(reader, "consistency"), "%s", obstacle);
+        return;
+    }
     if (rule.warn_at &&
         !weir__native_warned(reader->builder, field(reader, "warn_at"), &rule, quotas, rule.quota_count))
         return;

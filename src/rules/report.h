@@ -30,6 +30,7 @@ struct weir__rules_host {
                                                    not */
                          WEIR__CALLERS_NONE     /* there is only a gateway */
     } callers;
+    bool counts_denied; /* Envoy's service: denied calls count under fixed windows */
 };
 #define WEIR__SEGMENT_DEFAULT (INT64_C(64) << 20) /* bytes */
 

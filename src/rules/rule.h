@@ -90,7 +90,7 @@ struct weir__cost {
 /* ---- policy ---- */
 
 enum weir__on_missing { WEIR__MISSING_SKIP, WEIR__MISSING_DENY, WEIR__MISSING_SHARE };
-enum weir__consistency { WEIR__LOCAL, WEIR__EVENTUAL, WEIR__STRICT, WEIR__PER_ALGORITHM };
+enum weir__consistency { WEIR__LOCAL, WEIR__EVENTUAL, WEIR__STRICT, WEIR__LEASED, WEIR__PER_ALGORITHM };
 /* Private flag of weir_options: the host has a store, which this process leaves out; its rules are no mistake. */
 enum { WEIR__STORE_LEFT_OUT = 1 << 17 };
 enum weir__on_failure { WEIR__FAIL_LOCAL, WEIR__FAIL_OPEN, WEIR__FAIL_CLOSED };
@@ -202,5 +202,7 @@ uint64_t weir__rule_id(weir_text name, bool shadow);
  * concurrency never do, and are strict. Concurrency cannot be eventual: such a fallback makes it strict.
  */
 enum weir__consistency weir__rule_consistency(const struct weir__rule *rule, enum weir__consistency fallback);
+/* Why units of the rule cannot be leased, as the end of a sentence; NULL: they can. A fallback `leased` is strict then. */
+const char *weir__rule_lease_obstacle(const struct weir__rule *rule);
 
 #endif

@@ -479,6 +479,24 @@ void weir_rules_info(const weir_rules *rules, size_t index, weir_rule_info *info
 
 /* ---- Several hosts ---- */
 
+const char *weir__rule_lease_obstacle(const struct weir__rule *rule)
+{
+    const weir_limit *limit = &largest_quota(rule)->limit;
+    if (limit->algorithm == WEIR_CONCURRENCY)
+        return "concurrency cannot be leased: a permit is released, not recovered; use strict, or local";
+    if (limit->algorithm == WEIR_SLIDING_WINDOW_LOG)
+        return "sliding_window_log cannot be leased: it keeps the time of each unit, and a leased unit is spent later "
+               "than it was charged; use sliding_window_counter, or strict";
+    if (limit->delay)
+        return "on_limit: delay cannot be leased: the departure times of all hosts are one queue; use strict";
+    if (rule->count_rejected)
+        return "count_rejected cannot be leased: denied requests take units, which no host has then; use strict";
+    if (weir__overload_is_scaled(&rule->overload) || rule->overload.reserve)
+        return "a limit that is elastic, adaptive or has a reserve cannot be leased: it may be lower when the units are "
+               "spent; use strict";
+    return NULL;
+}
+
 enum weir__consistency weir__rule_consistency(const struct weir__rule *rule, enum weir__consistency fallback)
 {
     const struct weir__quota *quota = largest_quota(rule);
@@ -489,6 +507,8 @@ enum weir__consistency weir__rule_consistency(const struct weir__rule *rule, enu
         return rule->consistency;
     if (fallback == WEIR__PER_ALGORITHM)
         return bucket ? WEIR__EVENTUAL : WEIR__STRICT;
+    if (fallback == WEIR__LEASED)
+        return weir__rule_lease_obstacle(rule) ? WEIR__STRICT : WEIR__LEASED;
     return fallback == WEIR__EVENTUAL && quota->limit.algorithm == WEIR_CONCURRENCY ? WEIR__STRICT : fallback;
 }
 
@@ -496,7 +516,7 @@ void weir__rules_hosts(const weir_rules *rules, enum weir__consistency fallback,
                        struct weir__buffer *to)
 {
     char name[4 * WEIR_NAME_MAX + 1];
-    for (int which = WEIR__STRICT; which >= WEIR__LOCAL; which--) {
+    for (int which = WEIR__LEASED; which >= WEIR__LOCAL; which--) {
         size_t begin = 0, listed = 0, more = 0;
         for (size_t i = 0; i < rules->count; i++) {
             const struct weir__rule *rule = rules->rules[i];
@@ -505,7 +525,10 @@ void weir__rules_hosts(const weir_rules *rules, enum weir__consistency fallback,
             if (!listed && which == WEIR__EVENTUAL)
                 weir__buffer_printf(to, "counts over all hosts, exchanged every %g ms: ", (double)interval_us / 1000);
             else if (!listed)
-                weir__buffer_printf(to, "counts %s: ", which == WEIR__LOCAL ? "on each host" : "over all hosts, exact");
+                weir__buffer_printf(to, "counts %s: ",
+                                    which == WEIR__LOCAL    ? "on each host"
+                                    : which == WEIR__LEASED ? "over all hosts, exact, by leased units"
+                                                            : "over all hosts, exact");
             if (!listed)
                 begin = to->len;
             if (to->len - begin < names_max)

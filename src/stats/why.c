@@ -276,10 +276,12 @@ static enum passes passes_now(const struct why *why, const struct weir__denial *
     if (quota && weir_peek(engine->segment, &quota->limit, key.data, key.len, entry->cost, now, &decision) == 0) {
         *wait_ns = decision.retry_after_ns;
         bool here = decision.verdict == WEIR_NEVER_FITS || decision.verdict == WEIR_BLOCKED; /* as blocks are */
-        passes = !here && weir__consistency_of(engine, ruleset, rule) == WEIR__STRICT ? IN_STORE
-                 : weir_passes(&decision)                                             ? PASSES
-                 : decision.verdict == WEIR_NEVER_FITS                                ? NEVER
-                                                                                      : WAITS;
+        enum weir__consistency consistency = weir__consistency_of(engine, ruleset, rule);
+        bool in_store = consistency == WEIR__STRICT || consistency == WEIR__LEASED;
+        passes = !here && in_store                             ? IN_STORE
+                 : weir_passes(&decision)                      ? PASSES
+                 : decision.verdict == WEIR_NEVER_FITS         ? NEVER
+                                                               : WAITS;
         *by_tier = rule->quota_count > 1;
     }
     weir__hazard_release(&engine->hazards, at);

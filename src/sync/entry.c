@@ -25,7 +25,7 @@ static bool index_rules(struct weir__sync *sync)
         return false;
     size_t count = 0;
     for (size_t i = 0; i < rules->count; i++)
-        if (weir__delta_ledger_of(sync->ruleset, rules->rules[i]))
+        if (weir__demand_ledger_of(sync->ruleset, rules->rules[i]))
             list[count++] = rules->rules[i];
     qsort(list, count, sizeof(const struct weir__rule *), by_id);
     free(sync->by_id);
@@ -154,6 +154,17 @@ static int64_t late_of(const struct weir__sync *sync, const struct weir__sync_en
     return failed_ms > WEIR__SYNC_LATE_MS && failed_ms * 1000 > sync->late_us ? failed_ms * 1000 : sync->late_us;
 }
 
+void weir__sync_fill_op(const struct weir__sync *sync, const struct weir__sync_counter *counter,
+                        const struct weir__ledger_text *text, struct weir__store_op *op)
+{
+    memset(op, 0, offsetof(struct weir__store_op, name)); /* the name is written below */
+    op->limit = counter->quota->limit;
+    if (weir__on_wall(&op->limit) && op->limit.align == WEIR_ALIGN_CALENDAR)
+        set_bounds(sync, &op->limit, op->bounds_us);
+    op->limit.zone = NULL;
+    op->name_len = (uint16_t)name_of(sync, counter->rule, text, op->name);
+}
+
 /*
  * Fills op `place` from its entry in flight. `limit`: in effect; `level`: what remains according to the host, without
  * the units taken after the delta in flight.
@@ -208,6 +219,8 @@ bool weir__sync_fill(struct weir__sync *sync, uint64_t index, const struct weir_
 {
     struct weir__quota scaled;
     weir_decision here;
+    if (weir__sync_is_leased(sync, counter))
+        return weir__sync_fill_lease(sync, index, entry, counter, place);
     const weir_limit *limit = peek(sync, counter, &scaled, &here);
     sync->tracked[index].idle = false;
     if (!limit) {
@@ -235,7 +248,10 @@ void weir__sync_fill_again(struct weir__sync *sync, uint64_t place)
         weir__ledger_read(sync->ledger, note->index, &entry);
     weir__sync_clock(sync);
     const weir_limit *limit = NULL;
-    if (entry.identity == note->identity && weir__sync_find_counter(sync, &entry, counter))
+    bool found = entry.identity == note->identity && weir__sync_find_counter(sync, &entry, counter);
+    if (found && weir__sync_is_leased(sync, counter) && weir__sync_fill_lease_again(sync, place, &entry))
+        return;
+    if (found && !weir__sync_is_leased(sync, counter))
         limit = peek(sync, counter, &scaled, &here);
     if (!limit) {
         counter->rule = NULL;
@@ -389,6 +405,10 @@ void weir__sync_apply(struct weir__sync *sync, uint64_t place, int64_t took_us)
     const struct weir__sync_counter *counter = &sync->targets[place];
     struct weir__quota scaled;
     weir_decision here;
+    if (op->kind == WEIR__OP_LEASE) {
+        weir__sync_apply_lease(sync, place);
+        return;
+    }
     if (op->kind != WEIR__OP_EXCHANGE)
         return; /* the counter is unknown; the sweep handles it */
     if (op->error && op->error != WEIR_ESTOREWRONGTYPE && op->error != WEIR_ESTORECLOCK)
@@ -409,6 +429,6 @@ void weir__sync_apply(struct weir__sync *sync, uint64_t place, int64_t took_us)
         if (limit)
             converge(sync, place, limit, &here, took_us);
     }
-    weir__ledger_ack(sync->ledger, note->index, note->identity, note->amount, header->batch);
+    (void)weir__ledger_ack(sync->ledger, note->index, note->identity, note->amount, header->batch);
     weir__sync_remember(sync, note);
 }

@@ -233,6 +233,8 @@ bool weir__exchange_run(const struct weir__config *config, const struct weir__lo
             slices = plan(&x, &due, weir__monotonic_us());
         } while (wait_for_due(&x, signals, due));
         (void)!exchange(&x, 0); /* what remains is left for the next agent */
+        if (x.sync && !weir__load32(&x.engine->deltas.mapped.lost))
+            (void)!weir__sync_return_leases(x.sync);
     }
     close_all(&x);
     return good;

@@ -50,7 +50,7 @@ static void resend_deltas(struct weir__sync *sync, uint64_t known)
 static int64_t missed_by(const struct weir__store_op *ops, uint64_t count)
 {
     for (uint64_t i = 0; i < count && i < WEIR__BATCH_GROUPS; i++)
-        if (ops[i].kind == WEIR__OP_EXCHANGE && ops[i].missed > 0)
+        if ((ops[i].kind == WEIR__OP_EXCHANGE || ops[i].kind == WEIR__OP_LEASE) && ops[i].missed > 0)
             return ops[i].missed;
     return 0;
 }

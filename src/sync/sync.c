@@ -57,6 +57,7 @@ struct weir__sync *weir__sync_new(const struct weir__sync_options *options)
     sync->batch_max = WEIR__LEDGER_BATCH_MAX;
     sync->slices = 1;
     sync->begun_ms = weir__coarse_ms();
+    sync->machine = weir__sync_machine();
     sync->segment = options->engine->segment;
     sync->ledger = &options->engine->deltas.ledger;
     sync->tracked = calloc(sync->ledger->entries, sizeof *sync->tracked);
@@ -192,6 +193,7 @@ static int exchange(struct weir__sync *sync, uint64_t count)
                                                  .sender = header->sender,
                                                  .batch = header->batch};
     int64_t began_ns = sync->with.now(sync->segment).mono_ns;
+    sync->sent_us = began_ns / 1000;
     sync->request.deadline_us = weir__monotonic_us() + sync->timeout_us;
     int error = sync->with.send_request(sync->with.send_context, &sync->request);
     int64_t took = (sync->with.now(sync->segment).mono_ns - began_ns) / 1000;

@@ -70,6 +70,8 @@ int weir__sync_round(struct weir__sync *sync);
  */
 int weir__sync_step(struct weir__sync *sync, unsigned count);
 unsigned weir__sync_slices(const struct weir__sync *sync);
+/* A round that returns all leases of units. For an agent that ends. */
+int weir__sync_return_leases(struct weir__sync *sync);
 /* Updates the agent's heartbeat for the data plane; rounds do so, too. */
 void weir__sync_beat(struct weir__sync *sync);
 

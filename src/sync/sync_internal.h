@@ -18,6 +18,16 @@ struct weir__sync_entry {
     uint8_t repolls;    /* polls left without news */
     bool idle;          /* it was idle in the previous sweep */
     uint8_t orphan;     /* sweeps that found its counter unknown */
+
+    /* Leases of units: leases.c. Times are milliseconds of the segment's clock, modulo 2^32. */
+    uint8_t empty;      /* grants of nothing in a row, bounded */
+    uint32_t demand;    /* units a second, times 256 */
+    int32_t counted;    /* of the entry's amount, in the demand */
+    uint32_t units;     /* in the slot after the last exchange */
+    uint32_t looked_ms; /* when the demand was computed; 0: never */
+    uint32_t used_ms;   /* when there was demand */
+    uint32_t leased_ms; /* when it was exchanged */
+    uint32_t rules;     /* sync->reloads at that time */
 };
 
 /* A delta that the store has acknowledged. */
@@ -66,6 +76,9 @@ struct weir__sync {
     uint32_t reseed_epoch; /* epoch of the last reset with unknown losses: counters exchanged before it are re-seeded */
     uint32_t in_step;      /* consecutive batches without a gap, bounded; a reset costs IN_STEP_MIN */
     bool store_reset;      /* the current batch detected one */
+    int64_t sent_us;       /* when the batch was sent, by the segment's monotonic clock */
+    bool returning;        /* all leases are returned */
+    uint64_t machine;      /* of this boot and host name: tells hosts with copies of one ledger apart */
 
     struct weir__store_request request;
     struct weir__store_op *ops;
@@ -102,6 +115,19 @@ void weir__sync_fill_again(struct weir__sync *sync, uint64_t place);
 void weir__sync_fill_nothing(const struct weir__sync *sync, struct weir__store_op *op);
 /* Applies the reply to op `place`. `took_us`: duration of the exchange. */
 void weir__sync_apply(struct weir__sync *sync, uint64_t place, int64_t took_us);
+/* Clears the op, and fills in the counter: its limit and its name. */
+void weir__sync_fill_op(const struct weir__sync *sync, const struct weir__sync_counter *counter,
+                        const struct weir__ledger_text *text, struct weir__store_op *op);
+
+/* ---- Leases of units (leases.c): as the functions above, for entries of leased rules ---- */
+
+bool weir__sync_is_leased(const struct weir__sync *sync, const struct weir__sync_counter *counter);
+bool weir__sync_fill_lease(struct weir__sync *sync, uint64_t index, const struct weir__ledger_entry *entry,
+                           const struct weir__sync_counter *counter, uint64_t place);
+/* False: the slot could not be read. */
+uint64_t weir__sync_machine(void);
+bool weir__sync_fill_lease_again(struct weir__sync *sync, uint64_t place, const struct weir__ledger_entry *entry);
+void weir__sync_apply_lease(struct weir__sync *sync, uint64_t place);
 
 /* Remembers an acknowledged delta. */
 void weir__sync_remember(struct weir__sync *sync, const struct weir__ledger_in_flight *note);

@@ -334,6 +334,7 @@ void weir__ledger_read(const struct weir__ledger *ledger, uint64_t index, struct
     weir__cell seen = weir__cell_read(&ledger->cell[index]);
     entry->identity = seen.lo;
     entry->amount = amount_of(seen);
+    entry->batch = batch_of(seen);
     entry->ready = false;
     if (!seen.lo || !(seen.hi & READY))
         return;
@@ -371,10 +372,10 @@ bool weir__ledger_begin_batch(const struct weir__ledger *ledger, uint64_t index,
     return change(ledger, index, identity, OTHER_BATCH, 0, batch);
 }
 
-void weir__ledger_ack(const struct weir__ledger *ledger, uint64_t index, uint64_t identity, int64_t amount,
+bool weir__ledger_ack(const struct weir__ledger *ledger, uint64_t index, uint64_t identity, int64_t amount,
                       uint64_t batch)
 {
-    change(ledger, index, identity, ACK, amount, batch);
+    return change(ledger, index, identity, ACK, amount, batch);
 }
 
 void weir__ledger_discard(const struct weir__ledger *ledger, uint64_t index, uint64_t identity, int64_t amount)

@@ -30,7 +30,7 @@
 #include <stddef.h>
 
 #define WEIR__LEDGER_MAGIC     UINT64_C(0x0a52474c524945f7)
-#define WEIR__LEDGER_LAYOUT    2 /* raise with every change of this file */
+#define WEIR__LEDGER_LAYOUT    3 /* raise with every change of this file */
 #define WEIR__LEDGER_BYTES_MIN (UINT64_C(256) << 10)
 #define WEIR__LEDGER_KEY       80   /* bytes of a key; longer ones are shortened as in their name in the store */
 #define WEIR__LEDGER_BATCH_MAX 4096 /* maximum number of counters of a batch */
@@ -74,9 +74,11 @@ struct weir__ledger_header {
     uint64_t bytes_out, bytes_in;
     uint64_t filled; /* entries in use at the last full scan */
     uint64_t last_error;
+    uint64_t lease_granted, lease_spent, lease_returned, lease_expired; /* units */
 
     /* Written by all processes. */
     uint64_t full __attribute__((aligned(64))); /* amounts that were lost because the ledger was full */
+    uint64_t lease_waits; /* requests under leased rules that the store decided, and allowed */
 };
 
 enum weir__ledger_state { WEIR__LEDGER_UNKNOWN, WEIR__LEDGER_UP, WEIR__LEDGER_DOWN };
@@ -120,6 +122,7 @@ bool weir__ledger_add_entry(const struct weir__ledger *ledger, uint64_t identity
 struct weir__ledger_entry {
     uint64_t identity; /* 0: free */
     int64_t amount;
+    uint64_t batch; /* the last one that was acknowledged, modulo 2^23; 0: none */
     bool ready; /* it has a complete text */
     struct weir__ledger_text text;
 };
@@ -146,8 +149,8 @@ void weir__ledger_prefetch(const struct weir__ledger *ledger, uint64_t index);
 void weir__ledger_prefetch_cell(const struct weir__ledger *ledger, uint64_t index);
 /* Prepares the entry for an acknowledgement of `batch`. False: another counter has it. */
 bool weir__ledger_begin_batch(const struct weir__ledger *ledger, uint64_t index, uint64_t identity, uint64_t batch);
-/* Subtracts the amount that batch `batch` sent; idempotent. */
-void weir__ledger_ack(const struct weir__ledger *ledger, uint64_t index, uint64_t identity, int64_t amount,
+/* Subtracts the amount that batch `batch` sent; idempotent. False: that was done before, or another counter has it. */
+bool weir__ledger_ack(const struct weir__ledger *ledger, uint64_t index, uint64_t identity, int64_t amount,
                       uint64_t batch);
 /* Subtracts an amount that will not be sent. */
 void weir__ledger_discard(const struct weir__ledger *ledger, uint64_t index, uint64_t identity, int64_t amount);

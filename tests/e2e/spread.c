@@ -23,7 +23,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define HOSTS      16
+#define HOSTS      32
 #define PREFIXES   16
 #define TIMEOUT_US 10000000 /* of a response; a busy machine may stall for some seconds */
 

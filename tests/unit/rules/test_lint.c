@@ -504,6 +504,22 @@ static const struct {
      "2:5: a segment of 1024KiB holds 102 keys of \"d\" at their limit, of 576 B each in its slab; more keys are "
      "counted "
      "approximately; use buckets: 2, or segment.size: 10000KiB"},
+    {{.segment_bytes = 1 * MIB, .callers = WEIR__CALLERS_UNKNOWN},
+     "rules:\n"
+     "  - { name: d, key: '${path}', limit: 1000, window: 1h, algorithm: sliding_window_counter, buckets: 60,\n"
+     "      consistency: leased }\n",
+     ""},
+    /* ---- Leases ---- */
+    {{.segment_bytes = 64 * MIB, .has_store = true, .consistency = WEIR__LEASED, .counts_denied = true},
+     "domain: shop\ndescriptors:\n  - { key: a, rate_limit: { unit: minute, requests_per_unit: 5 } }\n"
+     "  - { key: b, rate_limit: { unit: minute, requests_per_unit: 5 } }\n",
+     "3:5: fixed windows of Envoy's service, as \""},
+    {{.segment_bytes = 64 * MIB, .has_store = true, .consistency = WEIR__LEASED},
+     "domain: shop\ndescriptors:\n  - { key: a, rate_limit: { unit: minute, requests_per_unit: 5 } }\n",
+     ""},
+    {{.segment_bytes = 64 * MIB, .has_store = true, .consistency = WEIR__PER_ALGORITHM, .counts_denied = true},
+     "domain: shop\ndescriptors:\n  - { key: a, rate_limit: { unit: minute, requests_per_unit: 5 } }\n",
+     ""},
 };
 
 TEST(hosts_are_taken_into_account)

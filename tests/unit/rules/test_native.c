@@ -506,6 +506,7 @@ TEST(consistency_by_algorithm_unless_it_is_set)
         {LIMITED "    algorithm: fixed_window\n    consistency: eventual\n", WEIR__EVENTUAL, WEIR__EVENTUAL,
          WEIR__EVENTUAL},
         {LIMITED "    consistency: strict\n", WEIR__STRICT, WEIR__STRICT, WEIR__STRICT},
+        {LIMITED "    consistency: leased\n", WEIR__LEASED, WEIR__LEASED, WEIR__LEASED},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         weir_rules *set;

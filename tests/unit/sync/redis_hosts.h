@@ -33,7 +33,7 @@ static int send_request(void *context, struct weir__store_request *request)
 }
 
 /* Opens hosts with an empty store. False: there is no server. */
-static bool begin(const char *rules, int count)
+static inline bool begin(const char *rules, int count)
 {
     if (!server_begin())
         return false;
