@@ -1,7 +1,7 @@
 -- Leases of units: docs/internals/leases.md. The value of a counter that hosts have leased units of: L, and a MessagePack
 -- array: the counter's own value (empty: none), then five numbers for each lease: host (0: no longer known), units, last
--- grant (twice the units, plus 1 if the units held before it were known), sequence number, expiry. An expired lease is kept
--- for LIFE, for its sequence number alone.
+-- grant (twice the units, plus 1 if the units held before it were known), sequence number, expiry; and at last which window
+-- the units were charged in, two numbers. An expired lease is kept for LIFE, for its sequence number alone.
 local LIFE, AHEAD, HOSTS = 5000000, 4000000, 64
 -- Units that refill in a time; buckets only.
 local function refilled(limit, decide, time)
@@ -21,15 +21,27 @@ local function units_on_record(leases, from)
     end
     return sum
 end
+-- The window, or part of it, that units are charged in now: its end, and its kind and length. 0, 0: a bucket.
+local function window_of(value, limit, decide)
+    local length, kind = a[limit + 3], a[limit + 4]
+    if decide == fixed then
+        local _, _, _, wait = decide(limit, value, now, 0, false)
+        return wait and now + wait or 0, kind > 1 and 1 or length * 256 + kind -- of the calendar: several lengths
+    elseif decide == pair or decide == parts then
+        return now - now % length + length, length * 256 + (decide == pair and 2 or kind)
+    end
+    return 0, 0
+end
 -- Returns the counter's own value as of now, and the array of those leases that are kept; nil, nil: not written by this
 -- script. Units on record do not recover: a bucket's use is the largest of what it was, less the refill since; of what was
--- on record until some lease expired, less the refill since then; and of what is on record now.
+-- on record until some lease expired, less the refill since then; and of what is on record now. Units that were charged in
+-- another window and have not expired are of another version of the rule: they are charged in this one.
 unwrap = function(value, limit, decide)
-    local leases = {''}
+    local leases, charged_kind, charged_end = {''}
     if value and byte(value) == 76 then
         local good
         good, leases = pcall(cmsgpack.unpack, sub(value, 2))
-        if not good or type(leases) ~= 'table' or #leases % 5 ~= 1 or #leases > 5 * HOSTS + 6 or
+        if not good or type(leases) ~= 'table' or #leases % 5 ~= 3 or #leases > 5 * HOSTS + 8 or
             type(leases[1]) ~= 'string' then
             return nil, nil
         end
@@ -39,6 +51,7 @@ unwrap = function(value, limit, decide)
             end
         end
         value = leases[1] ~= '' and leases[1]
+        charged_kind, charged_end = table.remove(leases), table.remove(leases)
     end
     local kept = {''}
     for i = 2, #leases, 5 do
@@ -73,6 +86,18 @@ unwrap = function(value, limit, decide)
             end
         end
     end
+    local units = units_on_record(kept, now + 1)
+    local ends, kind = 0, 0
+    if units > 0 then
+        ends, kind = window_of(value, limit, decide)
+    end
+    if ends > 0 and (ends ~= charged_end or kind ~= charged_kind) then
+        -- What a refund would take away is counted here already: a window that became longer has the shorter one's units.
+        local _, left = decide(limit, value, now, 0, false)
+        local _, refunded = decide(limit, value, now, -units, true)
+        local _, _, _, _, charged = decide(limit, value, now, units + left - refunded, true)
+        value = charged or value
+    end
     return value, kept
 end
 -- The value of a counter with leases, and until when it is needed.
@@ -92,6 +117,7 @@ wrap = function(value, till, leases, limit, decide)
         needed = recovery > needed and recovery or needed
     end
     leases[1] = value or ''
+    leases[#leases + 1], leases[#leases + 2] = window_of(value, limit, decide)
     return 'L' .. cmsgpack.pack(leases), till and till > needed and till or needed
 end
 -- Reports what a host holds and gives back, and grants it at most `want`. Returns code, remaining, reset, the counter's own

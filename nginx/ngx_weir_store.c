@@ -289,7 +289,8 @@ static char *ngx_weir_store_consistency(ngx_conf_t *cf, ngx_weir_store_t *store,
     for (store->consistency = WEIR_LOCAL; store->consistency <= WEIR_LEASED; store->consistency++)
         if (ngx_strcmp(word, names[store->consistency]) == 0)
             return NGX_CONF_OK;
-    ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "consistency \"%s\" in \"weir_store\" is none of local, eventual, strict, leased", word);
+    ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                       "consistency \"%s\" in \"weir_store\" is none of local, eventual, strict, leased", word);
     return NGX_CONF_ERROR;
 }
 

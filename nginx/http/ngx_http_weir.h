@@ -194,6 +194,8 @@ ngx_uint_t ngx_http_weir_is_paused(ngx_http_request_t *r);
 /* Called when the reply has arrived: repeats the call, which then finds the reply. */
 typedef void ngx_http_weir_go_on_pt(ngx_http_request_t *r, ngx_str_t *body);
 
+/* True if the request waits for the store's reply, or it has arrived. */
+ngx_uint_t ngx_http_weir_is_pending(ngx_http_request_t *r);
 /* The request's wait for the store; *replied: the reply has arrived. NULL: there is no store. */
 ngx_weir_wait_t *ngx_http_weir_wait(ngx_http_request_t *r, ngx_http_weir_main_conf_t *mcf, ngx_uint_t *replied);
 /* Sends the ops. NGX_AGAIN: `go_on` is called later, with `body` (NULL: an empty one); NGX_ERROR. */

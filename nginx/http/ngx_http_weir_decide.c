@@ -150,12 +150,17 @@ __attribute__((hot)) static ngx_int_t ngx_http_weir_decide(ngx_http_request_t *r
     ngx_http_weir_set_cost(r, conf, &query);
 
     ngx_weir_wait_t *sent = NULL;
-    ngx_int_t rc = mcf->store ? ngx_http_weir_store_request(r, mcf, &query, NULL, &sent) : NGX_OK;
+    ngx_int_t rc = NGX_OK;
+    /* Where the store is not needed, as mostly under leased rules, nothing is made for a wait. */
+    int error = mcf->store && !ngx_http_weir_is_pending(r) ? weir__check_here(mcf->engine, &query, &result, &fast) : 0;
+    if (error == 0 && mcf->store)
+        rc = ngx_http_weir_store_request(r, mcf, &query, NULL, &sent);
     if (rc != NGX_OK)
         return rc == NGX_AGAIN ? NGX_AGAIN : NGX_HTTP_INTERNAL_SERVER_ERROR;
-    int error = weir__check_fast(mcf->engine, &query, &result, &fast);
+    if (error == 0)
+        error = weir__check_fast(mcf->engine, &query, &result, &fast);
     ngx_http_weir_wait_over(sent);
-    if (error) {
+    if (error < 0) {
         ngx_weir_log_limited(r->connection->log, error, "a request passes undecided", "");
         return ngx_http_weir_keep_failure(r) ? NGX_DECLINED : NGX_HTTP_INTERNAL_SERVER_ERROR;
     }

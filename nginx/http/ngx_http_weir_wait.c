@@ -75,6 +75,11 @@ static ngx_http_weir_pending_t *ngx_http_weir_pending(ngx_http_request_t *r)
     return NULL;
 }
 
+ngx_uint_t ngx_http_weir_is_pending(ngx_http_request_t *r)
+{
+    return ngx_http_weir_pending(r) != NULL;
+}
+
 ngx_weir_wait_t *ngx_http_weir_wait(ngx_http_request_t *r, ngx_http_weir_main_conf_t *mcf, ngx_uint_t *replied)
 {
     ngx_http_weir_pending_t *pending = mcf->store ? ngx_http_weir_pending(r) : NULL;

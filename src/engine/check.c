@@ -382,6 +382,20 @@ static __attribute__((noinline)) void record_time(const weir *engine, weir_time 
     weir__times_add(&engine->segment->table, weir__cpu(), weir_clock(engine->segment).mono_ns - start.mono_ns);
 }
 
+/* `error` of `begin`. Returns it, or 0. */
+STEP int end(const struct weir__request_ctx *ctx, const weir_query *query, const weir_result *result, int error,
+             bool decided)
+{
+    if (error == 1)
+        record_network(ctx, query, result);
+    if (ctx->scratch->matching.limited)
+        weir__count(&ctx->engine->regex_limited, ctx->scratch->matching.limited);
+    weir__ctx_end(ctx);
+    if (decided && !query->now.mono_ns && !query->now.wall_ns && is_timed(ctx->now) && !query->dry_run)
+        record_time(ctx->engine, ctx->now);
+    return error < 0 ? error : 0;
+}
+
 static int query_fault(const weir *engine, const weir_query *query)
 {
     if (!engine || !query || (query->attribute_count && !query->attributes && !query->lookup) ||
@@ -408,15 +422,8 @@ __attribute__((hot)) static int check(weir *engine, const weir_query *query, wei
         const struct weir__rule_eval *by = weir__evaluate(&ctx);
         if (!fast || !weir__fast_result_fill(&ctx, by, query, fast))
             report(&ctx, by, query, result);
-    } else if (error == 1) {
-        record_network(&ctx, query, result);
     }
-    if (ctx.scratch->matching.limited)
-        weir__count(&engine->regex_limited, ctx.scratch->matching.limited);
-    weir__ctx_end(&ctx);
-    if (!query->now.mono_ns && !query->now.wall_ns && is_timed(ctx.now) && !query->dry_run)
-        record_time(engine, ctx.now);
-    return error < 0 ? error : 0;
+    return end(&ctx, query, result, error, true);
 }
 
 int weir_check(weir *engine, const weir_query *query, weir_result *result)
@@ -436,6 +443,30 @@ __attribute__((hot)) int weir__check_fast(weir *engine, const weir_query *query,
     if (__builtin_expect(engine->segment->mapped.read_only, 0) && !query->dry_run)
         return WEIR_EREADONLY;
     return check(engine, query, result, fast);
+}
+
+int weir__check_here(weir *engine, const weir_query *query, weir_result *result, struct weir__fast_result *fast)
+{
+    fast->filled = false;
+    if (__builtin_expect(engine->segment->mapped.read_only, 0))
+        return 0;
+    struct weir__request_ctx ctx;
+    const struct weir__rule_eval *by = NULL;
+    int error = acquire(&ctx, engine, query->now);
+    if (error)
+        return error;
+    const bool leased_only = ctx.ruleset->leased_only;
+    bool here = !ctx.ruleset->strict || leased_only;
+    if (here)
+        error = begin(&ctx, query, result);
+    if (here && error == 0) {
+        by = leased_only ? weir__evaluate_fast(&ctx) : weir__evaluate(&ctx);
+        here = by || !leased_only;
+    }
+    if (here && error == 0 && !weir__fast_result_fill(&ctx, by, query, fast))
+        report(&ctx, by, query, result);
+    error = end(&ctx, query, result, error, here);
+    return error ? error : here;
 }
 
 int weir_check_begin(weir *engine, const weir_query *query)

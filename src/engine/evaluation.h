@@ -76,7 +76,7 @@ struct weir__request_ctx {
 
 /* Leased units of a counter that a check relies on: see leased.h. */
 struct weir__lease_promise {
-    uint64_t hash; /* of the counter */
+    uint64_t hash; /* of the leased units */
     int64_t cost;
 };
 
@@ -153,6 +153,11 @@ void weir__eval_decide(const struct weir__request_ctx *ctx, struct weir__rule_ev
  * reported to the client; NULL: there is none.
  */
 const struct weir__rule_eval *weir__evaluate(struct weir__request_ctx *ctx);
+/*
+ * As weir__evaluate, on one of the fast paths: NULL if they cannot decide, and nothing is taken. Without a store's
+ * reply, whatever the consistency of the rules is.
+ */
+const struct weir__rule_eval *weir__evaluate_fast(struct weir__request_ctx *ctx);
 /* True if the enforced evals, as they are decided so far, deny. */
 bool weir__request_denied(const struct weir__request_ctx *ctx);
 /* True if the request takes from a counter: one that only peeks or refunds is never denied. */

@@ -31,9 +31,11 @@ static struct weir__op operation(const struct weir__request_ctx *ctx)
     return weir__operation(segment, &segment->table.stats[ctx->cpu % WEIR__STATS_SHARDS], ctx->now);
 }
 
+/* Of the leased units: tiers of a rule share a counter, but each has its own limit, and leases of its own. */
 static uint64_t hash_of(const struct weir__request_ctx *ctx, const struct weir__rule_eval *eval)
 {
-    return weir__counter_hash(ctx->engine->segment, &eval->quota->limit, eval->key, eval->key_len);
+    return weir__counter_hash(ctx->engine->segment, &eval->quota->limit, eval->key, eval->key_len) ^
+           weir__delta_ledger_tier(eval->quota);
 }
 
 static struct weir__spend *spend_of(const struct weir__request_ctx *ctx, const struct weir__rule_eval *eval)

@@ -21,7 +21,7 @@ enum weir__lease_use {
 
 /* A spend that an asynchronous check keeps. */
 struct weir__lease_kept {
-    uint64_t hash; /* of the counter */
+    uint64_t hash; /* of the leased units */
     int64_t cost;
     bool used;
     struct weir__spend spend;

@@ -28,9 +28,9 @@ int weir__delta_ledger_open(const struct weir__file_spec *where, struct weir__de
 static inline struct weir__delta_ledger *weir__demand_ledger_of(const struct weir__ruleset *ruleset,
                                                                 const struct weir__rule *rule)
 {
-    bool written = ruleset->deltas && rule &&
-                   (ruleset->consistency[rule->index] == WEIR__EVENTUAL ||
-                    ruleset->consistency[rule->index] == WEIR__LEASED);
+    bool written =
+        ruleset->deltas && rule &&
+        (ruleset->consistency[rule->index] == WEIR__EVENTUAL || ruleset->consistency[rule->index] == WEIR__LEASED);
     return written && !weir__load32(&ruleset->deltas->mapped.lost) ? ruleset->deltas : NULL;
 }
 
@@ -43,8 +43,8 @@ static inline struct weir__delta_ledger *weir__delta_ledger_of(const struct weir
 }
 
 /*
- * Records that `amount` was taken from the eval's counter; negative: refunded. Nothing if the rule is neither eventual nor
- * leased.
+ * Records that `amount` was taken from the eval's counter; negative: refunded. Nothing if the rule is neither eventual
+ * nor leased.
  */
 void weir__delta_ledger_record(const struct weir__request_ctx *ctx, const struct weir__rule_eval *eval, int64_t amount);
 /*

@@ -27,7 +27,7 @@ enum weir__store_op_kind {
     WEIR__OP_RENEW,    /* permits: extends `lease` by its full duration; with a cost, takes it again if it expired and
                           there is room. Passes, or the lease is over */
     WEIR__OP_COUNT,    /* takes `cost` even if its group does not fit; decides as TAKE */
-    WEIR__OP_LEASE     /* sync: reports and refills this host's lease of units: see `units`; at most `cost` are granted */
+    WEIR__OP_LEASE /* sync: reports and refills this host's lease of units: see `units`; at most `cost` are granted */
 };
 
 /* How long a lease of units lasts at most: lua/leases.lua. */

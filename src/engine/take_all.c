@@ -547,8 +547,6 @@ static __attribute__((noinline)) const struct weir__rule_eval *decide_slow(struc
     struct weir__rule_eval *only = NULL;
     size_t counters = 0;
     bool shadows = false;
-    if (ctx->ruleset->leased && decide_leased(ctx))
-        return choose(ctx, false);
     for (size_t i = 0; i < ctx->count; i++) {
         struct weir__rule_eval *eval = &ctx->evals[i];
         weir__eval_settle(eval);
@@ -582,10 +580,21 @@ static __attribute__((noinline)) const struct weir__rule_eval *decide_slow(struc
     return choose(ctx, denied);
 }
 
-__attribute__((hot)) const struct weir__rule_eval *weir__evaluate(struct weir__request_ctx *ctx)
+__attribute__((always_inline)) static inline const struct weir__rule_eval *evaluate_fast(struct weir__request_ctx *ctx)
 {
     if (ctx->fast && decide_fast(ctx))
         return ctx->count == 1 ? ctx->evals : choose(ctx, false);
     ctx->fast = false;
-    return decide_slow(ctx);
+    return ctx->ruleset->leased && decide_leased(ctx) ? choose(ctx, false) : NULL;
+}
+
+const struct weir__rule_eval *weir__evaluate_fast(struct weir__request_ctx *ctx)
+{
+    return evaluate_fast(ctx);
+}
+
+__attribute__((hot)) const struct weir__rule_eval *weir__evaluate(struct weir__request_ctx *ctx)
+{
+    const struct weir__rule_eval *by = evaluate_fast(ctx);
+    return by ? by : decide_slow(ctx);
 }

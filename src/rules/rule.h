@@ -202,7 +202,8 @@ uint64_t weir__rule_id(weir_text name, bool shadow);
  * concurrency never do, and are strict. Concurrency cannot be eventual: such a fallback makes it strict.
  */
 enum weir__consistency weir__rule_consistency(const struct weir__rule *rule, enum weir__consistency fallback);
-/* Why units of the rule cannot be leased, as the end of a sentence; NULL: they can. A fallback `leased` is strict then. */
+/* Why units of the rule cannot be leased, as the end of a sentence; NULL: they can. A fallback `leased` is strict then.
+ */
 const char *weir__rule_lease_obstacle(const struct weir__rule *rule);
 
 #endif

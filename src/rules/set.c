@@ -492,7 +492,8 @@ const char *weir__rule_lease_obstacle(const struct weir__rule *rule)
     if (rule->count_rejected)
         return "count_rejected cannot be leased: denied requests take units, which no host has then; use strict";
     if (weir__overload_is_scaled(&rule->overload) || rule->overload.reserve)
-        return "a limit that is elastic, adaptive or has a reserve cannot be leased: it may be lower when the units are "
+        return "a limit that is elastic, adaptive or has a reserve cannot be leased: it may be lower when the units "
+               "are "
                "spent; use strict";
     return NULL;
 }

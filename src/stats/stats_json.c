@@ -183,13 +183,14 @@ static json_t *store_json(const struct weir__snapshot *snapshot)
     if (!weir__snapshot_has_ledger(snapshot))
         return json_null();
     weir__delta_ledger_stats(&snapshot->deltas, &s);
-    return json_pack("{s:s,s:b,s:f,s:f,s:s?,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "state", states[s.store], "agent", s.agent,
-                     "since_s", (double)s.since_ns / 1e9, "lag_s", (double)s.lag_ns / 1e9, "last_error",
-                     s.last_error ? weir_strerror(s.last_error) : NULL, "requests", number(s.requests), "failures",
-                     number(s.failures), "units_sent", number(s.units_sent), "units_received", number(s.units_received),
-                     "units_dropped", number(s.units_dropped), "units_leased", number(s.units_leased), "units_spent",
-                     number(s.units_spent), "units_returned", number(s.units_returned), "units_expired",
-                     number(s.units_expired), "lease_waits", number(s.lease_waits), "keys", number(s.used), "keys_max", number(s.entries));
+    return json_pack("{s:s,s:b,s:f,s:f,s:s?,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "state", states[s.store],
+                     "agent", s.agent, "since_s", (double)s.since_ns / 1e9, "lag_s", (double)s.lag_ns / 1e9,
+                     "last_error", s.last_error ? weir_strerror(s.last_error) : NULL, "requests", number(s.requests),
+                     "failures", number(s.failures), "units_sent", number(s.units_sent), "units_received",
+                     number(s.units_received), "units_dropped", number(s.units_dropped), "units_leased",
+                     number(s.units_leased), "units_spent", number(s.units_spent), "units_returned",
+                     number(s.units_returned), "units_expired", number(s.units_expired), "lease_waits",
+                     number(s.lease_waits), "keys", number(s.used), "keys_max", number(s.entries));
 }
 
 /* A quantile of the sampled check times, in seconds; 0: none was sampled. */

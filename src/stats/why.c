@@ -278,10 +278,10 @@ static enum passes passes_now(const struct why *why, const struct weir__denial *
         bool here = decision.verdict == WEIR_NEVER_FITS || decision.verdict == WEIR_BLOCKED; /* as blocks are */
         enum weir__consistency consistency = weir__consistency_of(engine, ruleset, rule);
         bool in_store = consistency == WEIR__STRICT || consistency == WEIR__LEASED;
-        passes = !here && in_store                             ? IN_STORE
-                 : weir_passes(&decision)                      ? PASSES
-                 : decision.verdict == WEIR_NEVER_FITS         ? NEVER
-                                                               : WAITS;
+        passes = !here && in_store                     ? IN_STORE
+                 : weir_passes(&decision)              ? PASSES
+                 : decision.verdict == WEIR_NEVER_FITS ? NEVER
+                                                       : WAITS;
         *by_tier = rule->quota_count > 1;
     }
     weir__hazard_release(&engine->hazards, at);

@@ -85,6 +85,7 @@ bool weir__sync_find_counter(const struct weir__sync *sync, const struct weir__l
     }
     counter->hash = text->cut ? entry->identity ^ text->tier
                               : weir__counter_hash(sync->segment, &counter->quota->limit, text->key, text->key_len);
+    counter->leased = counter->hash ^ text->tier;
     return true;
 }
 

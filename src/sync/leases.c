@@ -58,6 +58,12 @@ static uint64_t host_of(const struct weir__sync *sync, uint64_t tier)
     return host ? host : 1;
 }
 
+/* False: the rule has another algorithm now, and thus another counter, with an entry of its own. */
+static bool is_current(const struct weir__ledger_entry *entry, const struct weir__sync_counter *counter)
+{
+    return entry->identity == (counter->leased ? counter->leased : 1); /* 0 is free */
+}
+
 /* ---- Demand ---- */
 
 /* Units a second, with exponential decay. */
@@ -129,7 +135,7 @@ static bool report(const struct weir__sync *sync, const struct weir__sync_counte
 {
     struct weir__op op = operation(sync);
     struct weir__key_location where;
-    weir__leased_locate(&op, counter->hash, &where);
+    weir__leased_locate(&op, counter->leased, &where);
     if (weir__leased_report(&op, &where, entry->batch ? leave : 0, given, leased) != 0)
         return false;
     *given = entry->batch ? *given : 0;
@@ -156,13 +162,18 @@ bool weir__sync_fill_lease(struct weir__sync *sync, uint64_t index, const struct
     struct weir__leased leased;
     int64_t given;
     f->idle = false;
-    weir__leased_locate(&op, counter->hash, &where);
+    if (!is_current(entry, counter)) {
+        weir__ledger_discard(sync->ledger, index, entry->identity, entry->amount);
+        weir__sync_unschedule(sync, index);
+        return false;
+    }
+    weir__leased_locate(&op, counter->leased, &where);
     if (weir__leased_read(&op, &where, &leased) != 0)
         return false;
     update_demand(f, entry->amount, now_ms);
+    count_spent(sync, f, &leased, 0);
     struct terms terms = terms_of(sync, f, leased.units, now_ms);
     if (!terms.needed && !leased.units && now_ms - f->used_ms >= IDLE_MS) {
-        count_spent(sync, f, &leased, 0);
         weir__ledger_discard(sync->ledger, index, entry->identity, entry->amount);
         f->counted = 0;
         weir__sync_unschedule(sync, index);
@@ -186,7 +197,8 @@ bool weir__sync_fill_lease_again(struct weir__sync *sync, uint64_t place, const 
 {
     struct weir__leased leased;
     int64_t given;
-    if (!report(sync, &sync->targets[place], entry, INT64_MAX, &given, &leased))
+    if (!is_current(entry, &sync->targets[place]) ||
+        !report(sync, &sync->targets[place], entry, INT64_MAX, &given, &leased))
         return false;
     fill(sync, place, entry, sync->ledger->header->batch, 0, leased.units);
     return true;
@@ -214,11 +226,18 @@ void weir__sync_apply_lease(struct weir__sync *sync, uint64_t place)
     struct weir__op table = operation(sync);
     struct weir__key_location where;
     struct weir__leased leased = {0};
-    weir__leased_locate(&table, sync->targets[place].hash, &where);
+    weir__leased_locate(&table, sync->targets[place].leased, &where);
     int error = weir__leased_put(&table, &where, &grant, op->units.known, &leased);
+    leased = error ? (struct weir__leased){0} : leased;
+    /* What is missing was spent meanwhile, or is lost: the host's other units are on no record, or the lease is over.
+     */
+    int64_t missing = f->units + op->units.granted - leased.units;
+    bool kept = leased.end_us && op->units.known;
+    if (missing > 0)
+        weir__count(kept ? &header->lease_spent : &header->lease_expired, (uint64_t)missing);
     weir__count(&header->lease_granted, (uint64_t)op->units.granted);
-    weir__count(&header->lease_returned, (uint64_t)(op->units.known ? op->units.returned : 0));
-    f->units = error ? 0 : (uint32_t)leased.units;
+    weir__count(op->units.known ? &header->lease_returned : &header->lease_expired, (uint64_t)op->units.returned);
+    f->units = (uint32_t)leased.units;
 }
 
 int weir__sync_return_leases(struct weir__sync *sync)

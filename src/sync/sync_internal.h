@@ -43,6 +43,7 @@ struct weir__sync_counter {
     const struct weir__rule *rule;   /* NULL: unknown */
     const struct weir__quota *quota; /* as in the rule, not scaled */
     uint64_t hash;                   /* of the counter in the segment */
+    uint64_t leased;                 /* of its leased units */
 };
 
 struct weir__sync {
@@ -78,7 +79,7 @@ struct weir__sync {
     bool store_reset;      /* the current batch detected one */
     int64_t sent_us;       /* when the batch was sent, by the segment's monotonic clock */
     bool returning;        /* all leases are returned */
-    uint64_t machine;      /* of this boot and host name: tells hosts with copies of one ledger apart */
+    uint64_t machine;      /* of this boot and host name: distinguishes hosts with copies of one ledger */
 
     struct weir__store_request request;
     struct weir__store_op *ops;

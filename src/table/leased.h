@@ -12,16 +12,16 @@
 #define WEIR__LEASED_BITS 20
 #define WEIR__LEASED_MAX  ((INT64_C(1) << WEIR__LEASED_BITS) - 1) /* units of a slot */
 
-/* The location of a counter's leased units: by the counter's hash. */
+/* The location of leased units: by the counter's hash, and the tier's. */
 #define WEIR__LEASED_SALT UINT64_C(0x6c65617365642131) /* any number: separates them from the counter */
 
 struct weir__leased {
     int64_t units;  /* left to spend */
-    int64_t pool; /* what the store had left in the pool */
+    int64_t pool;   /* what the store had left in the pool */
     int64_t end_us; /* monotonic; 0: there is no lease */
 };
 
-/* Locates the leased units of a counter by its hash (weir__counter_hash). */
+/* Locates leased units: of a counter by its hash (weir__counter_hash), exclusive or that of the tier. */
 void weir__leased_locate(const struct weir__op *op, uint64_t hash, struct weir__key_location *where);
 
 /*
@@ -39,8 +39,8 @@ int weir__leased_read(const struct weir__op *op, const struct weir__key_location
 int weir__leased_spend(const struct weir__op *op, const struct weir__key_location *where, int64_t cost, bool *spent,
                        struct weir__leased *leased);
 /*
- * Puts back `cost` units that were spent of the lease with this end. If that has changed, the agent may have reported the
- * lease without them: they are lost.
+ * Puts back `cost` units that were spent of the lease with this end. If that has changed, the agent may have reported
+ * the lease without them: they are lost.
  */
 int weir__leased_roll_back(const struct weir__op *op, const struct weir__key_location *where, int64_t cost,
                            int64_t end_us, struct weir__leased *leased);

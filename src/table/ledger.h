@@ -78,7 +78,7 @@ struct weir__ledger_header {
 
     /* Written by all processes. */
     uint64_t full __attribute__((aligned(64))); /* amounts that were lost because the ledger was full */
-    uint64_t lease_waits; /* requests under leased rules that the store decided, and allowed */
+    uint64_t lease_waits;                       /* requests under leased rules that the store decided, and allowed */
 };
 
 enum weir__ledger_state { WEIR__LEDGER_UNKNOWN, WEIR__LEDGER_UP, WEIR__LEDGER_DOWN };
@@ -123,7 +123,7 @@ struct weir__ledger_entry {
     uint64_t identity; /* 0: free */
     int64_t amount;
     uint64_t batch; /* the last one that was acknowledged, modulo 2^23; 0: none */
-    bool ready; /* it has a complete text */
+    bool ready;     /* it has a complete text */
     struct weir__ledger_text text;
 };
 

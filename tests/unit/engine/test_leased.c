@@ -2,6 +2,7 @@
  * simulated. */
 #include "strict_requests.h"
 
+#include "engine/fast_result.h"
 #include "engine/leased.h"
 #include "table/leased.h"
 
@@ -95,6 +96,70 @@ TEST(slot_pays_without_the_store)
         CHECK_EQ(ledger.lease_waits, 1);
         close_engine(engine);
     }
+}
+
+/* The gateway's first try of a request: 1 if it is decided. */
+static int here(weir *engine, const char *line, weir_result *result)
+{
+    static struct weir__second reset;
+    static char text[WEIR__FAST_RESULT_BYTES];
+    struct weir__fast_result fast = {.reset = &reset, .text = text};
+    struct test_request r;
+    test_request(&r, line);
+    r.query.now = test_seconds(1);
+    int decided = weir__check_here(engine, &r.query, result, &fast);
+    if (fast.filled)
+        *result = (weir_result){.decision = {.verdict = WEIR_ALLOW, .remaining = fast.remaining}};
+    return decided;
+}
+
+TEST(without_a_wait_only_slots_decide)
+{
+    weir *engine = open_engine(leased_only);
+    weir_result result;
+    weir_rule_stats stats;
+    CHECK_EQ(here(engine, "GET /api user_id=1", &result), 0);
+    units(engine, "api", 10, 50);
+    CHECK_EQ(here(engine, "GET /api user_id=1", &result), 1);
+    CHECK(weir_passes(&result.decision));
+    CHECK_EQ(result.decision.remaining, 59);
+    CHECK_EQ(here(engine, "GET /also user_id=1", &result), 0); /* the local rule's counter is not in its slot yet */
+    CHECK_EQ(passing(engine, "GET /also user_id=1", 1, 1), 1);
+    CHECK_EQ(here(engine, "GET /also user_id=1", &result), 1);
+    CHECK_EQ(left(engine, "api"), 7);
+    CHECK_EQ(here(engine, "GET /also user_id=1", &result), 0); /* denied by the local rule: not here */
+    CHECK_EQ(left(engine, "api"), 7);
+    CHECK_EQ(weir_rule_stats_read(engine, "api", false, &stats), 0);
+    CHECK_EQ(stats.allowed, 3);
+    CHECK_EQ(stats.denied, 0);
+    CHECK_EQ(store.requests, 0);
+    close_engine(engine);
+
+    engine = open_engine(rules); /* any request may need the store */
+    units(engine, "api", 10, 50);
+    CHECK_EQ(here(engine, "GET /api user_id=1", &result), 0);
+    CHECK_EQ(left(engine, "api"), 10);
+    close_engine(engine);
+
+    engine = test_engine(leased_only); /* no store */
+    for (int i = 0; i < 2; i++)
+        CHECK(here(engine, "GET /also user_id=1", &result) == 1 && weir_passes(&result.decision));
+    CHECK(here(engine, "GET /also user_id=1", &result) == 1 && !weir_passes(&result.decision));
+    weir_close(engine);
+}
+
+/* Tiers have one counter in the store, but each has its own limit: none spends what another has leased. */
+TEST(tiers_have_leases_of_their_own)
+{
+    weir *engine = open_engine("identity: { tier: header:X-Plan }\n"
+                               "rules: [{ name: api, match: { path: /api }, key: \"u:${user_id}\", window: 1h,\n"
+                               "  limit: { default: 500, gold: 900 }, consistency: leased }]\n");
+    units(engine, "api", 20, 0);
+    CHECK_EQ(async(engine, "GET /api user_id=1 @x-plan=gold", 1).prepared, 1);
+    CHECK_EQ(left(engine, "api"), 20);
+    CHECK_EQ(async(engine, "GET /api user_id=1", 1).prepared, 0);
+    CHECK_EQ(left(engine, "api"), 19);
+    close_engine(engine);
 }
 
 TEST(lease_that_has_ended_pays_nothing)

@@ -261,6 +261,44 @@ TEST(malformed_replies_are_garbage)
     CHECK_EQ(weir__script_read(NULL, NULL, 0), WEIR_ESTOREGARBAGE);
 }
 
+/* As reply_of, to a lease: `granted` is twice the units, plus 1 if the units held are known. */
+static struct raw_reply lease_reply_of(int64_t granted, int64_t life_us)
+{
+    struct raw_reply raw_reply = reply_of(5, 0, 9, 1, 0);
+    put(raw_reply.text + 8 + OP_LEN, granted);
+    put(raw_reply.text + 8 + OP_LEN + 8, life_us);
+    raw_reply.len += 16;
+    return raw_reply;
+}
+
+static int read_lease(struct raw_reply raw_reply)
+{
+    return read_as(raw_reply, WEIR__OP_LEASE, REDIS_REPLY_STRING);
+}
+
+TEST(malformed_replies_to_a_lease_are_garbage)
+{
+    struct raw_reply good = lease_reply_of(2 * 7 + 1, 5000000);
+    for (size_t len = 0; len <= good.len + 1; len++) {
+        struct raw_reply cut = good;
+        cut.len = len;
+        CHECK_EQ(read_lease(cut), len == good.len ? 0 : WEIR_ESTOREGARBAGE);
+    }
+    CHECK_EQ(read_lease(good), 0);
+    CHECK_EQ(replied.units.granted, 7);
+    CHECK(replied.units.known);
+    CHECK_EQ(replied.units.life_us, 5000000);
+    CHECK_EQ(read_lease(lease_reply_of(0, 0)), 0);
+    CHECK(!replied.units.known && !replied.units.granted);
+    CHECK_EQ(read_lease(reply_of(5, 0, 9, 1, 0)), WEIR_ESTOREGARBAGE); /* that of another op */
+    static const int64_t wild[] = {INT64_MIN, -1, INT64_MAX, INT64_C(1) << 53};
+    for (size_t i = 0; i < sizeof wild / sizeof wild[0]; i++) {
+        CHECK_EQ(read_lease(lease_reply_of(wild[i], 1)), WEIR_ESTOREGARBAGE);
+        CHECK_EQ(read_lease(lease_reply_of(2, wild[i])), WEIR_ESTOREGARBAGE);
+    }
+    CHECK_EQ(read_lease(lease_reply_of(2, 5000001)), WEIR_ESTOREGARBAGE); /* longer than any lease */
+}
+
 TEST(errors_are_mapped)
 {
     static const struct {

@@ -119,33 +119,57 @@ TEST(units_on_record_do_not_recover)
     CHECK_EQ(left(limit, "k"), 100);
 }
 
-/* Runs an op at a time of the server that the test sets. */
-static void run_at(struct weir__store_op *op, int64_t now_us)
+/* Loads the script with texts of it replaced: each is followed by its replacement. Fills in its digest. */
+static void load_changed(const char *const *texts, char sha[41])
 {
-    static const char clock[] = "local clock = call('TIME')";
-    static char script[256 << 10];
+    static char script[256 << 10], before[sizeof script];
+    CHECK(strlen(weir__script) < sizeof script - 256);
+    snprintf(script, sizeof script, "%s", weir__script);
+    for (; *texts; texts += 2) {
+        memcpy(before, script, sizeof before);
+        const char *at = strstr(before, texts[0]);
+        CHECK(at != NULL);
+        if (at)
+            snprintf(script, sizeof script, "%.*s%s%s", (int)(at - before), before, texts[1], at + strlen(texts[0]));
+    }
+    redisReply *reply = redisCommand(server.context, "SCRIPT LOAD %s", script);
+    CHECK(reply && reply->type == REDIS_REPLY_STRING && reply->len == 40);
+    snprintf(sha, 41, "%s", reply && reply->str ? reply->str : "");
+    freeReplyObject(reply);
+}
+
+/* Runs an op by another script than this version's. */
+static void run_by(const char sha[41], struct weir__store_op *op)
+{
     struct weir__group group = {0, 1, false};
     struct weir__store_request request = {.ops = op, .op_count = 1, .groups = &group, .group_count = 1};
     struct weir__group_ref ref = {&request, 0};
     struct weir__buffer buffer = {0};
     void *got = NULL;
-    const char *at = strstr(weir__script, clock);
-    CHECK(at && strlen(weir__script) < sizeof script - 64);
-    snprintf(script, sizeof script, "%.*slocal clock = {%lld, %lld}%s", (int)(at - weir__script), weir__script,
-             (long long)(now_us / SECOND), (long long)(now_us % SECOND), at + sizeof clock - 1);
-    redisReply *loaded = redisCommand(server.context, "SCRIPT LOAD %s", script);
-    CHECK(loaded && loaded->type == REDIS_REPLY_STRING && loaded->len == 40);
     weir__script_call(&buffer, &ref, 1, NULL);
     char *digits = memmem(buffer.data, buffer.len, weir__script_sha, 40);
     CHECK(digits != NULL);
-    memcpy(digits, loaded->str, 40);
+    memcpy(digits, sha, 40);
     CHECK_EQ(redisAppendFormattedCommand(server.context, buffer.data, buffer.len), REDIS_OK);
     CHECK_EQ(redisGetReply(server.context, &got), REDIS_OK);
     CHECK_EQ(weir__script_read(got, &ref, 1), 0);
-    CHECK_EQ(op->error, 0);
     freeReplyObject(got);
-    freeReplyObject(loaded);
     free(buffer.data);
+}
+
+/* Runs an op at a time of the server that the test sets. */
+static void run_at(struct weir__store_op *op, int64_t now_us)
+{
+    static const char *const texts[] = {"local clock = call('TIME')",
+                                        "local clock = {string.match(call('GET', 'time'), '(%d+) (%d+)')}", NULL};
+    static char sha[41];
+    char clock[64];
+    if (!*sha)
+        load_changed(texts, sha);
+    snprintf(clock, sizeof clock, "%lld %lld", (long long)(now_us / SECOND), (long long)(now_us % SECOND));
+    freeReplyObject(redisCommand(server.context, "SET time %s", clock));
+    run_by(sha, op);
+    CHECK_EQ(op->error, 0);
 }
 
 /* What a host may spend until its lease ends has not recovered by then, nor just then. */
@@ -181,11 +205,96 @@ TEST(reset_keeps_what_is_on_record_as_used)
     CHECK_EQ(left(limit, "k"), 70);
 }
 
+/*
+ * A record of another version of the rule: hosts may spend what they have leased under it for some seconds, so the
+ * counter of the new version has it as used, and what they return is refunded to it.
+ */
+TEST(units_of_another_version_of_the_rule_stay_used)
+{
+    if (!begin())
+        return;
+    const weir_limit limits[] = {
+        slow(100),
+        made((weir_params){.limit = 100, .window_ns = 7200 * WEIR_SECOND, .refill = WEIR_REFILL_INTERVAL}),
+        made((weir_params){.algorithm = WEIR_LEAKY_BUCKET, .limit = 100, .window_ns = 7200 * WEIR_SECOND}),
+        made((weir_params){.algorithm = WEIR_FIXED_WINDOW, .limit = 100, .window_ns = 3600 * WEIR_SECOND}),
+        made((weir_params){.algorithm = WEIR_FIXED_WINDOW, .limit = 100, .window_ns = 86400 * WEIR_SECOND}),
+        made((weir_params){.algorithm = WEIR_FIXED_WINDOW,
+                           .limit = 100,
+                           .window_ns = 86400 * WEIR_SECOND,
+                           .align = WEIR_ALIGN_FIRST_REQUEST}),
+        made((weir_params){.algorithm = WEIR_SLIDING_WINDOW_COUNTER, .limit = 100, .window_ns = 3600 * WEIR_SECOND}),
+        made((weir_params){.algorithm = WEIR_SLIDING_WINDOW_COUNTER, .limit = 100, .window_ns = 9000 * WEIR_SECOND}),
+        made((weir_params){
+            .algorithm = WEIR_SLIDING_WINDOW_COUNTER, .limit = 100, .window_ns = 3600 * WEIR_SECOND, .buckets = 6}),
+        made((weir_params){
+            .algorithm = WEIR_SLIDING_WINDOW_COUNTER, .limit = 100, .window_ns = 7200 * WEIR_SECOND, .buckets = 6}),
+    };
+    const size_t count = sizeof limits / sizeof *limits;
+    const int64_t now = INT64_C(20000) * 86400 * SECOND + 9 * 3600 * SECOND + 300 * SECOND;
+    for (size_t i = 0; i < count; i++)
+        for (size_t k = 0; k < count; k++) {
+            int before = test_failures;
+            struct weir__store_op leased = lease(limits[i], "k", 1, 1, 0, 0, 0, 40),
+                                  look = make_op(limits[k], "k", WEIR__OP_PEEK, 0),
+                                  much = make_op(limits[k], "k", WEIR__OP_TAKE, 61),
+                                  take = make_op(limits[k], "k", WEIR__OP_TAKE, 60),
+                                  back = lease(limits[k], "k", 1, 2, 1, 0, 40, 0);
+            server_do("FLUSHALL");
+            run_at(&leased, now);
+            CHECK_EQ(leased.units.granted, 40);
+            run_at(&look, now);
+            if (i == 6 && k == 7) {
+                CHECK_EQ(look.decision.remaining, 20); /* its own units and those on record are not told apart */
+                continue;
+            }
+            CHECK_EQ(look.decision.remaining, 60);
+            run_at(&much, now);
+            CHECK_EQ(much.decision.verdict, WEIR_DENY);
+            run_at(&take, now);
+            CHECK_EQ(take.decision.verdict, WEIR_ALLOW);
+            run_at(&back, now + SECOND);
+            CHECK_EQ(back.units.known, true);
+            run_at(&look, now + SECOND);
+            CHECK_EQ(look.decision.remaining, 40);
+            if (test_failures != before)
+                printf("  from limit %zu to %zu\n", i, k);
+        }
+}
+
+/* A weir that does not know leases: its script has none of their code, and refuses the value whatever it is to do. */
+TEST(older_versions_refuse_the_value_and_leave_it)
+{
+    if (!begin())
+        return;
+    static const enum weir__store_op_kind kinds[] = {WEIR__OP_PEEK,     WEIR__OP_TAKE,   WEIR__OP_REFUND,
+                                                     WEIR__OP_EXCHANGE, WEIR__OP_CHARGE, WEIR__OP_COUNT};
+    static const char *const texts[] = {" or first == 76 and (second or 0) > 143 and second < 222", "",
+                                        "byte(value) == 76 and decide ~= log or how == 8", "false", NULL};
+    char older[41];
+    load_changed(texts, older);
+    weir_limit limits[] = {slow(100), fixed(100),
+                           made((weir_params){.algorithm = WEIR_SLIDING_WINDOW_COUNTER,
+                                              .limit = 100,
+                                              .window_ns = INT64_C(300) * 86400 * WEIR_SECOND})};
+    for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
+        server_do("DEL k");
+        CHECK_EQ(granted(limits[i], "k", 1, 1, 0, 0, 0, 30), 30);
+        for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
+            struct weir__store_op op = make_op(limits[i], "k", kinds[k], 5);
+            run_by(older, &op);
+            CHECK_EQ(op.error, WEIR_ESTOREWRONGTYPE);
+        }
+        CHECK_EQ(left(limits[i], "k"), 70);
+    }
+}
+
 TEST(foreign_values_are_left_alone)
 {
     if (!begin())
         return;
-    static const char *const values[] = {"Lx", "L", "hello", "L123"};
+    /* The last two: an array of this form without the window, and with a negative number. */
+    static const char *const values[] = {"Lx", "L", "hello", "L123", "L\x91\xa0", "L\x93\xa0\xff\x01"};
     weir_limit limits[] = {slow(100), fixed(100)};
     for (size_t i = 0; i < sizeof values / sizeof *values; i++)
         for (int k = 0; k < 2; k++) {
@@ -226,6 +335,7 @@ TEST(at_most_so_many_hosts)
 
 enum { RUN_HOSTS = 3 };
 
+/* A host: what its slot has, and its batches. */
 struct simulated {
     int64_t units, end_us;
     uint64_t batch, acked;
@@ -338,6 +448,107 @@ TEST(random_leases_of_windows_are_exact)
     server_do("FLUSHALL");
     random_run(made((weir_params){.algorithm = WEIR_SLIDING_WINDOW_COUNTER, .limit = 60, .window_ns = WEIR_SECOND / 4}),
                3, 5);
+}
+
+/* ---- A server whose clock is stepped; the hosts' monotonic clocks are not ---- */
+
+struct stepped {
+    struct simulated hosts[RUN_HOSTS];
+    int64_t true_us, offset_us; /* of the server */
+    int64_t admitted, outstanding;
+    uint64_t random;
+};
+
+static void stepped_exchange(struct stepped *run, weir_limit limit, int which)
+{
+    struct simulated *host = &run->hosts[which];
+    int64_t live = run->true_us < host->end_us ? host->units : 0;
+    struct weir__store_op op = lease(limit, "k", 1 + (uint64_t)which, host->batch + 1, host->acked, live, 0,
+                                     (int64_t)(test_random(&run->random) % 40));
+    host->batch++;
+    run_at(&op, run->true_us + run->offset_us);
+    host->units = (op.units.known ? live : 0) + op.units.granted;
+    host->end_us = run->true_us + op.units.life_us;
+    host->acked = host->batch;
+}
+
+/* Steps the clock at half of the time. `ideal` NULL: only the sum is counted. */
+static void stepped_run(struct stepped *run, weir_limit limit, int64_t step_us, struct ideal *ideal)
+{
+    for (int i = 0; i < 3000; i++) {
+        int which = (int)(test_random(&run->random) % RUN_HOSTS);
+        struct simulated *host = &run->hosts[which];
+        int64_t taken = 0;
+        run->true_us += (int64_t)(test_random(&run->random) % 20000);
+        if (i == 1500) {
+            run->offset_us = step_us;
+            for (int k = 0; k < RUN_HOSTS; k++)
+                run->outstanding += run->true_us < run->hosts[k].end_us ? run->hosts[k].units : 0;
+        }
+        if (test_random(&run->random) % 8 == 0) {
+            stepped_exchange(run, limit, which);
+        } else if (test_random(&run->random) % 8 == 0) {
+            struct weir__store_op take = make_op(limit, "k", WEIR__OP_TAKE, 1);
+            run_at(&take, run->true_us + run->offset_us);
+            taken = take.decision.verdict == WEIR_ALLOW;
+        } else if (run->true_us < host->end_us && host->units > 0 && test_random(&run->random) % 3 == 0) {
+            taken = host->units < 3 ? host->units : 3;
+            host->units -= taken;
+        }
+        run->admitted += taken;
+        if (taken && ideal)
+            admit(ideal, run->true_us, taken);
+    }
+}
+
+static struct stepped stepped_new(uint64_t seed)
+{
+    server_do("FLUSHALL");
+    return (struct stepped){.true_us = INT64_C(20000) * 86400 * SECOND + SECOND / 3, .random = seed};
+}
+
+/* A clock that is stepped back gives no host units: a bucket stays exact over every interval. */
+TEST(server_clock_stepped_back_admits_no_more)
+{
+    if (!begin())
+        return;
+    static const int64_t steps[] = {-SECOND / 2, -4 * SECOND, -3600 * SECOND};
+    for (size_t i = 0; i < 3; i++) {
+        struct ideal ideal = {.limit = made((weir_params){.limit = 100, .burst = 60, .window_ns = WEIR_SECOND})};
+        struct stepped run = stepped_new(3 + i);
+        stepped_run(&run, ideal.limit, steps[i], &ideal);
+        CHECK(run.admitted > 1000); /* of 3,000 at the most */
+    }
+}
+
+/* Forward: time that did not pass refills a bucket, as under strict; what was leased before is spent besides. */
+TEST(server_clock_stepped_forward_admits_what_seems_to_have_refilled)
+{
+    if (!begin())
+        return;
+    weir_limit limit = made((weir_params){.limit = 100, .burst = 60, .window_ns = WEIR_SECOND});
+    struct stepped run = stepped_new(7);
+    int64_t begun = run.true_us;
+    stepped_run(&run, limit, 3600 * SECOND, NULL);
+    CHECK(run.outstanding > 0);
+    CHECK(run.admitted <= 2 * 60 + run.outstanding + (run.true_us - begun) / 10000);
+}
+
+TEST(stepped_server_clock_within_a_window_admits_the_limit)
+{
+    if (!begin())
+        return;
+    static const int64_t steps[] = {-7200 * SECOND, -SECOND, SECOND, 7200 * SECOND};
+    for (size_t i = 0; i < 4; i++)
+        for (int k = 0; k < 2; k++) {
+            weir_limit limit = made((weir_params){.algorithm = k ? WEIR_SLIDING_WINDOW_COUNTER : WEIR_FIXED_WINDOW,
+                                                  .limit = 700,
+                                                  .window_ns = INT64_C(300) * 86400 * WEIR_SECOND});
+            struct stepped run = stepped_new(20 + i);
+            stepped_run(&run, limit, steps[i], NULL);
+            CHECK(run.admitted <= 700);
+            CHECK(run.admitted >= 600);
+        }
 }
 
 TEST_MAIN

@@ -90,7 +90,8 @@ static const struct {
     {FLIGHT "    consistency: leased\n",
      "5:18: concurrency cannot be leased: a permit is released, not recovered; use strict, or local"},
     {RULE "    consistency: leased\n    algorithm: sliding_window_log\n",
-     "5:18: sliding_window_log cannot be leased: it keeps the time of each unit, and a leased unit is spent later than it "
+     "5:18: sliding_window_log cannot be leased: it keeps the time of each unit, and a leased unit is spent later than "
+     "it "
      "was charged; use sliding_window_counter, or strict"},
     {RULE "    algorithm: leaky_bucket\n    on_limit: delay\n    consistency: leased\n",
      "7:18: on_limit: delay cannot be leased: the departure times of all hosts are one queue; use strict"},
@@ -341,7 +342,8 @@ static const struct {
      "6:47: max_age must be seconds, or a number with ms, s, m, h, d, w,"},
     {RULE "    on_limit: queue\n    queue: many\n", "6:12: queue"},
     {RULE "    on_missing_key: no\n", "5:21: on_missing_key must be skip, deny or share, not \"no\""},
-    {RULE "    consistency: stict\n", "5:18: consistency must be local, eventual, strict or leased, not \"stict\" -> strict"},
+    {RULE "    consistency: stict\n",
+     "5:18: consistency must be local, eventual, strict or leased, not \"stict\" -> strict"},
     {RULE "    on_store_failure: opn\n", "5:23: on_store_failure must be local, open or closed, not \"opn\" -> open"},
     {RULE "    on_store_failure: allow\n",
      "5:23: on_store_failure must be local, open or closed, not \"allow\" -> open"},

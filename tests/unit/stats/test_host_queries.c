@@ -171,6 +171,20 @@ static char *repeated(const char *before, const char *element, const char *after
 }
 
 /* A form adds the members that are missing: 3 bytes, {}, would become 30 members. */
+/* Of a host whose version does not know leases they are 0. */
+TEST(reply_has_what_the_host_leased)
+{
+    json_t *stats = form(WEIR__QUERY_STATS, "{'store':{'units_leased':9,'units_spent':5,'units_returned':3,"
+                                            "'units_expired':1,'lease_waits':'x'}}");
+    CHECK(near(number_at(stats, "store.units_leased"), 9) && near(number_at(stats, "store.units_spent"), 5));
+    CHECK(near(number_at(stats, "store.units_returned"), 3) && near(number_at(stats, "store.units_expired"), 1));
+    CHECK(near(number_at(stats, "store.lease_waits"), 0));
+    json_decref(stats);
+    stats = form(WEIR__QUERY_STATS, "{'store':{'units_sent':9}}");
+    CHECK(near(number_at(stats, "store.units_leased"), 0));
+    json_decref(stats);
+}
+
 TEST(reply_gets_no_more_members_than_its_text_can_have)
 {
     static const char *const lists[][2] = {

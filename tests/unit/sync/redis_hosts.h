@@ -71,6 +71,27 @@ static inline void sleep_until(double when)
         usleep((useconds_t)(left * 1e6));
 }
 
+/* From here on the replica receives nothing: its state is copied to another database. */
+static inline void replica_is_cut_off(void)
+{
+    redisReply *reply = redisCommand(server.context, "EVAL %s 0",
+                                     "for _, k in ipairs(redis.call('KEYS', '*')) do\n"
+                                     "local value, ttl = redis.call('DUMP', k), redis.call('PTTL', k)\n"
+                                     "redis.call('SELECT', 1)\n"
+                                     "redis.call('RESTORE', k, ttl > 0 and ttl or 0, value, 'REPLACE')\n"
+                                     "redis.call('SELECT', 0)\n"
+                                     "end\n"
+                                     "return 1");
+    CHECK(reply && reply->type == REDIS_REPLY_INTEGER);
+    freeReplyObject(reply);
+}
+
+static inline void replica_takes_over(void)
+{
+    server_do("FLUSHDB");
+    server_do("SWAPDB 0 1");
+}
+
 /* What a new host, which has never seen the key, learns about it from the store. */
 static inline int64_t left_in_store(const char *rules)
 {

@@ -4,27 +4,6 @@
  */
 #include "redis_hosts.h"
 
-/* From here on the replica receives nothing: its state is copied to another database. */
-static void replica_is_cut_off(void)
-{
-    redisReply *reply = redisCommand(server.context, "EVAL %s 0",
-                                     "for _, k in ipairs(redis.call('KEYS', '*')) do\n"
-                                     "local value, ttl = redis.call('DUMP', k), redis.call('PTTL', k)\n"
-                                     "redis.call('SELECT', 1)\n"
-                                     "redis.call('RESTORE', k, ttl > 0 and ttl or 0, value, 'REPLACE')\n"
-                                     "redis.call('SELECT', 0)\n"
-                                     "end\n"
-                                     "return 1");
-    CHECK(reply && reply->type == REDIS_REPLY_INTEGER);
-    freeReplyObject(reply);
-}
-
-static void replica_takes_over(void)
-{
-    server_do("FLUSHDB");
-    server_do("SWAPDB 0 1");
-}
-
 /* Exchanges of hosts [first, last], with some usage between them. */
 static void use(int first, int last, int rounds)
 {
