@@ -373,7 +373,7 @@ static void draw_store(struct weir__top *top)
 {
     const json_t *store = json_object_get(top->stats, "store");
     const char *state = text_in(store, "state");
-    if (!json_is_object(store)) { /* no rule is eventual */
+    if (!json_is_object(store)) { /* no rule is eventual or leased */
         enum weir__host_store seen = top->membership->store;
         draw_line(top, seen == WEIR__HOST_STORE_UNAVAILABLE ? "31" : "", "store    %s; history: %s",
                   seen == WEIR__HOST_STORE_NONE          ? "none"
@@ -391,6 +391,20 @@ static void draw_store(struct weir__top *top)
                                          : "not seen yet",
               is_set(store, "agent") ? "running" : "GONE", number_in(store, "lag_s"), number_in(store, "requests"),
               number_in(store, "failures"), number_in(store, "keys"));
+}
+
+/* Leased units since the ledger was made; no line before the first lease. */
+static void draw_leases(struct weir__top *top)
+{
+    const json_t *store = json_object_get(top->stats, "store");
+    char granted[16], spent[16], returned[16], expired[16], waits[16];
+    if (number_in(store, "units_leased") > 0 || number_in(store, "lease_waits") > 0)
+        draw_line(top, "", "leases   %s units granted, %s spent, %s returned, %s expired; %s requests waited",
+                  short_number(number_in(store, "units_leased"), granted),
+                  short_number(number_in(store, "units_spent"), spent),
+                  short_number(number_in(store, "units_returned"), returned),
+                  short_number(number_in(store, "units_expired"), expired),
+                  short_number(number_in(store, "lease_waits"), waits));
 }
 
 /* One line of at most 80 columns; none without a load level. */
@@ -476,6 +490,7 @@ static void draw_head(struct weir__top *top)
               100 * number_in(segment, "fill"), number_in(segment, "evicted_live"),
               is_set(segment, "lost") ? ", FILE LOST" : "");
     draw_store(top);
+    draw_leases(top);
     draw_load(top);
     draw_membership(top);
     draw_line(top, "", "%s", "");

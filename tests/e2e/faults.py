@@ -24,8 +24,9 @@ DEADLINE = 0.020
 LONGEST = 110  # seconds of load, however long fault and cure take
 RULES = (rule("closed", DAY, "1d", "strict", "algorithm: fixed_window", "closed", "response: { status: 503 }") +
          rule("local", DAY, "1d", "strict", "algorithm: fixed_window", "local") +
-         rule("eventual", DAY, "1d", "eventual", "algorithm: fixed_window"))
-PATHS = ("closed", "local", "eventual")
+         rule("eventual", DAY, "1d", "eventual", "algorithm: fixed_window") +
+         rule("leased", DAY, "1d", "leased", "algorithm: fixed_window", "closed", "response: { status: 503 }"))
+PATHS = ("closed", "local", "eventual", "leased")
 
 
 class Impossible(Exception):
@@ -48,6 +49,7 @@ class Fault:
     make: typing.Callable
     interrupts: typing.Optional[bool] = True  # strict decisions fail while it lasts; None: some may
     forgets: bool = False  # the store loses everything, the hosts' names too: they bring back what they know
+    loses: bool = False  # another master takes over, without what the old one acknowledged last
     twice: bool = False  # deltas of eventual rules may count twice
     batches: int = 0  # that every agent has sent before, or it does not use their numbers (docs/internals/sync.md, set back)
     alone: float = 0.0  # how long it lasts by itself at least, in seconds
@@ -209,20 +211,20 @@ wired("loss of 5 % of the packets", {"loss": 0.05}, interrupts=None)
 SET_BACK = 24  # batches after which three failovers may follow each other: on a busy machine the sentinels see more than ours
 
 
-@fault("Sentinel: the master killed", batches=SET_BACK, alone=1.0, settle=2.0)
+@fault("Sentinel: the master killed", loses=True, batches=SET_BACK, alone=1.0, settle=2.0)
 def sentinel_killed(keep):
     sentinels = keep(Sentinels()).start()
     master = sentinels.master()
     return Case(sentinels.url, master.kill, lambda: sentinels.promoted(master))
 
 
-@fault("Sentinel: failover on request", interrupts=None, batches=SET_BACK, settle=2.0)
+@fault("Sentinel: failover on request", loses=True, interrupts=None, batches=SET_BACK, settle=2.0)
 def sentinel_failover(keep):
     sentinels = keep(Sentinels()).start()
     return Case(sentinels.url, sentinels.failover, nothing)
 
 
-@fault("Cluster: a master lost", twice=True, alone=1.0, settle=2.0)
+@fault("Cluster: a master lost", loses=True, twice=True, alone=1.0, settle=2.0)
 def cluster_lost(keep):
     cluster = keep(Cluster(Cluster.QUICK)).start()
     lost = []
@@ -261,7 +263,7 @@ class Keeper(contextlib.ExitStack):
     enter = contextlib.ExitStack.enter_context
 
 
-Outcome = collections.namedtuple("Outcome", "failed statuses p99 p99_before worst recovery refused lost bearable changes back begun cured machine")
+Outcome = collections.namedtuple("Outcome", "failed statuses p99 p99_before worst recovery refused refused_leased lost lost_leased bearable changes back begun cured machine")
 
 
 def exchanged(fleet, host):
@@ -270,15 +272,35 @@ def exchanged(fleet, host):
     return ledger["requests"] - ledger["failures"]
 
 
+def reported(fleet, host, path):
+    """The remaining units that a host reports with a request."""
+    one = fleet.hosts[host]
+    words = [*one.inside, "curl", "-sS", "-o", "/dev/null", "-D", "-", f"http://{one.address}:{one.port}/{path}"]
+    text = subprocess.run(words, capture_output=True, text=True, timeout=60, check=True).stdout
+    return next(int(line.split(":")[1]) for line in text.lower().splitlines() if line.startswith("x-ratelimit-remaining"))
+
+
 def remaining(fleet, host, key):
     """The remaining units of the key of the eventual rule, as a host reports them after an exchange, plus those of the query itself."""
-    one = fleet.hosts[host]
-    words = [*one.inside, "curl", "-sS", "-o", "/dev/null", "-D", "-", f"http://{one.address}:{one.port}/eventual/{key}"]
     for _ in range(2):
         before = exchanged(fleet, host)
-        text = subprocess.run(words, capture_output=True, text=True, timeout=60, check=True).stdout
+        left = reported(fleet, host, f"eventual/{key}")
         wait_until(lambda: exchanged(fleet, host) >= before + 2, "exchanges of what was asked for")  # one may be on its way
-    return next(int(line.split(":")[1]) for line in text.lower().splitlines() if line.startswith("x-ratelimit-remaining"))
+    return left
+
+
+RETURNED = 7.0  # seconds without requests after which hosts have returned what they leased
+
+
+def lost_leases(load, fleet, keys=3):
+    """
+    Units of the leased rule that the store has as used and that no request got, over some keys: what hosts held that were
+    cut off until their leases had ended. Negative: admitted beyond what the store knows of.
+    """
+    admitted = load.admitted("leased")
+    time.sleep(RETURNED)
+    return sum(DAY - reported(fleet, at % len(fleet.hosts), f"leased/{key}") - 1 - admitted[key]
+               for at, key in enumerate(sorted(admitted)[:keys]))
 
 
 def told_meanwhile(load, keys=3, interval=0.050):
@@ -304,7 +326,7 @@ def lost_units(fleet, load, keys=3):
     return lost
 
 
-def suffer(one, before=0.6, during=1.0, after=2.2, rate=400, workers=1, options=()):
+def suffer(one, before=0.6, during=1.0, after=2.2, rate=400, workers=1, options=(), leases=False):
     """Load, the fault, its cure, and more load: what came of it."""
     with Keeper() as keep:
         case = one.make(keep)
@@ -328,7 +350,8 @@ def suffer(one, before=0.6, during=1.0, after=2.2, rate=400, workers=1, options=
             load.end()
         changes = sum(host.log_text().count("store") for host in fleet.hosts) - lines_before
         back = min(host.log_text().count("available again") for host in fleet.hosts)
-        return outcome(load, fleet, begun, cured, changes, machine)._replace(back=back)
+        seen = outcome(load, fleet, begun, cured, changes, machine)._replace(back=back)
+        return seen._replace(lost_leased=lost_leases(load, fleet)) if leases else seen
 
 
 def request(fleet, host):
@@ -355,13 +378,15 @@ def outcome(load, fleet, begun, cured, changes, machine):
         chosen = [record for record in records if machine.calm(record.begun, record.begun + record.took)]
         return chosen if 10 * len(chosen) >= len(records) else records
     meanwhile, later = calm(load.between(begun, cured, "closed")), load.between(begun, end)
+    leased = calm(load.between(begun, cured, "leased"))
     recovered = max(well(load.between(cured, end, "closed"), host, end) for host in range(len(fleet.hosts)))
-    allowed = {"closed": (200, 503), "local": (200,), "eventual": (200,)}
+    allowed = {"closed": (200, 503), "local": (200,), "eventual": (200,), "leased": (200, 503)}
     failed = [record for record in load.records if record.status not in allowed[record.path]]
     return Outcome(
         failed=len(failed), statuses=dict(load.statuses()), p99=quantile(calm(later), 0.99),
         p99_before=quantile(load.between(0, begun), 0.99), worst=quantile(later, 1.0),
         recovery=recovered - cured - machine.still(cured, recovered),
-        refused=sum(record.status != 200 for record in meanwhile) / max(len(meanwhile), 1), lost=lost_units(fleet, load),
-        bearable=told_meanwhile(load),
+        refused=sum(record.status != 200 for record in meanwhile) / max(len(meanwhile), 1),
+        refused_leased=sum(record.status != 200 for record in leased) / max(len(leased), 1), lost=lost_units(fleet, load),
+        lost_leased=None, bearable=told_meanwhile(load),
         changes=changes, back=0, machine=machine.p99(begun), begun=begun - load.begun, cured=cured - load.begun)

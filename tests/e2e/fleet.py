@@ -9,6 +9,7 @@ import statistics
 import struct
 import subprocess
 import tempfile
+import threading
 import time
 
 from building import ROOT, built
@@ -156,6 +157,24 @@ class Load:
 
     def between(self, begin, end, path=None):
         return [record for record in self.records if begin <= record.begun < end and path in (None, record.path)]
+
+
+def meanwhile(load, job):
+    """The load, and the job again and again until it is over; how often that was."""
+    ended, times = threading.Event(), []
+
+    def work():
+        while not ended.is_set():
+            job()
+            times.append(1)
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        load.run()
+    finally:
+        ended.set()
+        thread.join()
+    return len(times)
 
 
 def quantile(records, part):

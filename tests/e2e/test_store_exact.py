@@ -1,12 +1,11 @@
 """strict: exactly the limit for each of 1,000 keys, over three hosts with two workers each."""
 import itertools
-import threading
 import time
 
 import pytest
 
 from faults import Keeper
-from fleet import ALGORITHMS, Fleet, rule
+from fleet import ALGORITHMS, Fleet, meanwhile, rule
 from stores import Cluster, Server
 
 pytestmark = pytest.mark.xdist_group("exact")  # one fleet for all
@@ -56,24 +55,6 @@ def exactly(load):
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_every_algorithm(fleet, algorithm):
     exactly(fleet.load(algorithm, count=EACH * KEYS, keys=KEYS).run())
-
-
-def meanwhile(load, job):
-    """The load, and the job again and again until it is over; how often that was."""
-    ended, times = threading.Event(), []
-
-    def work():
-        while not ended.is_set():
-            job()
-            times.append(1)
-    thread = threading.Thread(target=work)
-    thread.start()
-    try:
-        load.run()
-    finally:
-        ended.set()
-        thread.join()
-    return len(times)
 
 
 @pytest.mark.parametrize("algorithm", FORGETFUL)

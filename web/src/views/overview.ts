@@ -75,6 +75,8 @@ const factLabels: Record<string, string> = {
     "segment.bytes": "Size", "segment.slots": "Counter slots", "segment.fill": "Slots in use", "segment.created": "Counters created",
     "segment.evicted_live": "Evicted before expiry", "segment.evicted_denied": "Evicted while denied", "segment.slab_full": "Log memory full",
     "segment.soft": "Passed by soft limit", "segment.errors": "Failed checks", "segment.lost": "Truncated",
+    "store.units_leased": "Leased units, granted", "store.units_spent": "Leased units, spent", "store.units_returned": "Leased units, returned",
+    "store.units_expired": "Leased units, expired", "store.lease_waits": "Waits for leased units",
     "store.since_s": "In this state for", "store.lag_s": "Sync lag", "store.keys": "Keys to sync", "store.keys_max": "Keys to sync, capacity",
     "reloads.ok": "Successful", "reloads.rules": "Active rules", "reloads.polls": "Checks for changes",
 };
