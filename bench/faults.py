@@ -2,7 +2,8 @@
 """./dev bench faults: effects of store failures on clients, and by how much eventual rules exceed their limit.
 
 Three hosts (weir serve, one worker each) with a real Redis, Sentinel set or cluster, 600 requests a second spread over them at
-random: to a strict rule that fails closed, to a strict rule that falls back to the host's own counters, and to an eventual rule.
+random: to a strict rule that fails closed, to a strict rule that falls back to the host's own counters, to an eventual rule, and
+to a leased one that fails closed.
 Then the fault, for 5 s, its repair, and 4 s more. docs/internals/reliability.md has the results; the faults are those of the
 tests (tests/e2e/faults.py).
 """
@@ -16,7 +17,7 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 os.environ.setdefault("WEIR_NGINX_MODULE", str(ROOT / "build/gcc/nginx/ngx_http_weir_module.so"))
 sys.path.insert(0, str(ROOT / "tests/e2e"))
-ROW = "| {:<50} | {:>6} | {:>8} | {:>8} | {:>8} | {:>8} | {:>6} |"
+ROW = "| {:<50} | {:>6} | {:>8} | {:>8} | {:>8} | {:>8} | {:>8} | {:>6} | {:>11} |"
 LATE = 1.5  # p99 over the deadline: what scheduling may add on a machine that does everything at once
 
 
@@ -40,22 +41,26 @@ class Printer:
 
 def suffered(options, printer):
     import faults
-    printer.row("fault", "failed", "refused", "p99", "worst", "well in", "lost")
-    printer.row(*["---"] * 7)
+    printer.row("fault", "failed", "refused", "leased", "p99", "worst", "well in", "lost", "lost leases")
+    printer.row(*["---"] * 9)
     for name, one in faults.FAULTS.items():
         if options.only and name not in options.only:
             continue
         try:
-            seen = faults.suffer(one, during=1.0 if options.quick else 5.0, after=2.5 if options.quick else 4.0, rate=600)
+            seen = faults.suffer(one, during=1.0 if options.quick else 5.0, after=2.5 if options.quick else 4.0, rate=600,
+                                 leases=True)
         except faults.Impossible as why:
             print(f"bench faults: {one.name} is left out: {why}", file=sys.stderr)
             continue
-        printer.row(one.name, seen.failed, f"{min(seen.refused, 1):.0%}", f"{seen.p99 * 1000:.1f} ms",
-                    f"{seen.worst * 1000:.0f} ms", f"{seen.recovery * 1000:.0f} ms", seen.lost)
+        printer.row(one.name, seen.failed, f"{min(seen.refused, 1):.0%}", f"{min(seen.refused_leased, 1):.0%}", f"{seen.p99 * 1000:.1f} ms",
+                    f"{seen.worst * 1000:.0f} ms", f"{seen.recovery * 1000:.0f} ms", seen.lost, seen.lost_leased)
         printer.bar(one.name, "requests failed beyond the policy", seen.failed, "requests", 0, refused=min(seen.refused, 1),
                     worst_ms=seen.worst * 1000)
         printer.bar(one.name, "p99 over the deadline", seen.p99 / faults.DEADLINE, "ratio", LATE, ms=seen.p99 * 1000)
         printer.bar(one.name, "return over 2 s", seen.recovery / 2, "ratio", 1, ms=seen.recovery * 1000)
+        if not one.forgets and not one.loses:
+            printer.bar(one.name, "leased rule: admitted and not known to the store", max(0, -seen.lost_leased), "units", 0,
+                        lost=max(0, seen.lost_leased), refused=min(seen.refused_leased, 1))
         printer.bar(one.name, "consumed and lost", seen.lost, "units", seen.bearable if one.forgets else 0)
 
 

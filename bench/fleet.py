@@ -40,7 +40,7 @@ class Printer:
         self.holds.append(holds)
         if self.as_json:
             print(json.dumps({"bench": "fleet", "case": case, **more, "value": round(value, 5), "unit": unit, "bar": bar,
-                              "holds": holds}), flush=True)
+                              "holds": holds, **({"most": True} if at_most else {})}), flush=True)
         else:
             print(f"{case:<62} {value:>9.4g} {unit:<10} {'<=' if at_most else '>='} {bar:<8g} "
                   f"{'holds' if holds else 'MISSED'}", flush=True)

@@ -29,6 +29,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 SERVER_CPU, CLIENT_CPU = "0", "1"
@@ -65,6 +66,7 @@ def rules(*entries, key="ip:${client_ip}", more=""):
 WIDE = (100_000, "1s")  # more than the machine can serve
 HUNDRED = [(f"/svc{i}/*", *WIDE) for i in range(99)] + [("/api/*", *WIDE)]
 WEIR, LIMIT_REQ = "nginx, weir, 1 rule", "nginx, limit_req"
+LOCAL, LEASED = "nginx, weir, 1 local rule, with a store", "nginx, weir, 1 leased rule"
 # nginx alone, sending five constant header lines of the same lengths as weir's: the part of weir's cost that any such
 # lines have.
 ADD_HEADER = "nginx, add_header, 5 lines"
@@ -78,6 +80,7 @@ class Servers:
 
     def __init__(self, weir, folder):
         self.folder = pathlib.Path(folder)
+        self.program = pathlib.Path(weir).resolve()
         self.module = (pathlib.Path(weir).parent / "nginx" / "ngx_http_weir_module.so").resolve()
         self.processes = {}
         self.upstream = free_port()
@@ -115,12 +118,35 @@ class Servers:
 
     PROXY = 'location / { %s proxy_pass http://api; proxy_http_version 1.1; proxy_set_header Connection ""; }'
 
-    def weir(self, name, rule_text, server=None):
+    def weir(self, name, rule_text, server=None, segment=None, more=""):
         path = self.folder / f"{name}.yaml"
         path.write_text(rule_text)
         return self.nginx(name, server or self.PROXY % "weir on;",
-                          f"weir_segment {self.folder}/{name}.segment 16m; weir_rules {path};",
+                          f"weir_segment {self.folder}/{segment or name}.segment 16m; weir_rules {path}; {more}",
                           f"load_module {self.module};")
+
+    def with_store(self, name, rule_text):
+        """With a store, an agent, and a second nginx on the segment, which is used all the time: so there are units
+        leased, and what is counted is a request of the steady state."""
+        under, self.under = self.under, None
+        store, segment = free_port(), f"{name}_shared"
+        self.start(f"{name}_store", ["redis-server", "--port", str(store), "--save", ""], store)
+        more = f"weir_store redis://127.0.0.1:{store} deadline=10s;"
+        other = self.weir(f"{name}_other", rule_text, segment=segment, more=more)
+        file = self.folder / f"{name}_agent.yaml"
+        file.write_text(f"segment: {{ path: {self.folder}/{segment}.segment, size: 16MiB }}\n"
+                        f"store: redis://127.0.0.1:{store}\nworkers: 1\n" + rule_text)
+        self.processes[f"{name}_agent"] = subprocess.Popen([self.program, "agent", file], stderr=subprocess.DEVNULL)
+        self.under = under
+
+        def use():
+            with contextlib.suppress(OSError):
+                while name not in self.processes or self.processes[name].poll() is None:
+                    send_requests(other, 50)
+                    time.sleep(0.1)
+        threading.Thread(target=use, daemon=True).start()
+        time.sleep(1)
+        return self.weir(name, rule_text, segment=segment, more=more)
 
     def haproxy(self, name):
         port, config = free_port(), self.folder / f"{name}.cfg"
@@ -272,6 +298,8 @@ def other_ways(servers):
         "nginx, weir, 3 rules match, one by a header": lambda name: servers.weir(
             name, rules(("/api/*", *WIDE), ("/*", *WIDE)) + RULE.format(
                 name="r2", path="/api/items", key="key:${header:host}", limit=WIDE[0], window=WIDE[1], more="")),
+        LOCAL: lambda name: servers.with_store(name, rules(("/api/*", *WIDE), more=", consistency: local")),
+        LEASED: lambda name: servers.with_store(name, rules(("/api/*", *WIDE), more=", consistency: leased")),
     }
 
 
@@ -388,15 +416,18 @@ def counted(servers, make, times, keep):
     return int(re.search(r"Collected : (\d+)", log).group(1))
 
 
-def instructions(servers, printer, keep):
-    bare = None
+def instructions(servers, printer, keep, only):
+    bare, found = None, {}
     for case, make in (contestants(servers) | other_ways(servers)).items():
-        if case.startswith("HAProxy"):
+        if case.startswith("HAProxy") or (only and not any(words in case for words in only)):
             continue
         few, many = 1000, 2000
         each = (counted(servers, make, many, keep) - counted(servers, make, few, None)) / (many - few)
+        found[case] = each
         bare = bare or each
         printer.show(case, each, "instructions", beyond_bare=round(each - bare))
+    if LOCAL in found and LEASED in found:
+        printer.show("a leased rule / a local one, instructions", found[LEASED] / found[LOCAL], "ratio")
 
 
 def memory(servers, printer):
@@ -419,6 +450,7 @@ def main():
     parser.add_argument("--quick", action="store_true", help="under a minute")
     parser.add_argument("--instructions", action="store_true", help="count a request's instructions instead")
     parser.add_argument("--keep", type=pathlib.Path, help="with --instructions: a folder for callgrind's files")
+    parser.add_argument("--only", nargs="*", help="with --instructions: the cases whose names have one of these words")
     options = parser.parse_args()
     subprocess.run(["make", "-s", "nginx"], check=True, stdout=sys.stderr)
     printer = Printer(options.json)
@@ -437,7 +469,7 @@ def main():
             servers.start("api", ["nginx", "-p", folder, "-c", f"{folder}/api.conf", "-e", f"{folder}/api.error"],
                           servers.upstream)
             if options.instructions:
-                instructions(servers, printer, options.keep)
+                instructions(servers, printer, options.keep, options.only)
                 return
             contest(servers, str(script), 2 if options.quick else 32, 1, printer)
             memory(servers, printer)

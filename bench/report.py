@@ -348,6 +348,9 @@ SECTIONS = {
         compared with a token.""", pressure),
     "faults": ("Store failures", """Three hosts with a real Redis, Sentinel set or cluster, 600 requests a second; the fault lasts 5 s,
         1 s with `--quick`. [reliability.md](reliability.md#method) has the method and the meaning of the columns.""", faults),
+    "fleet": ("One limit on several hosts", """Leased rules: hosts (`weir serve`, one worker each), a real Redis and the load share this
+        machine, so figures are ratios within a run, and rates those of the machine. Leased and local rules alternate on the same
+        hosts.""", plain),
 }
 
 

@@ -18,7 +18,7 @@ static void check(bool holds)
         abort();
 }
 
-static void make_asks(struct weir__store_op *ops)
+static void make_asks(struct weir__store_op *ops, int count)
 {
     static const weir_params params[ASKS] = {
         {.limit = 10, .window_ns = WEIR_SECOND, .id = 1},
@@ -27,7 +27,7 @@ static void make_asks(struct weir__store_op *ops)
         {.algorithm = WEIR_SLIDING_WINDOW_LOG, .limit = 65535, .window_ns = WEIR_DAY, .id = 4}};
     static const enum weir__store_op_kind kind[ASKS] = {WEIR__OP_TAKE, WEIR__OP_REFUND, WEIR__OP_EXCHANGE,
                                                         WEIR__OP_PEEK};
-    for (int i = 0; i < ASKS; i++) {
+    for (int i = 0; i < count; i++) {
         ops[i] = (struct weir__store_op){.kind = kind[i], .cost = 1};
         check(weir_limit_init(&ops[i].limit, &params[i]) == 0);
     }
@@ -46,6 +46,21 @@ static void check_ask(const struct weir__store_op *op)
     check(!op->other_window || op->kind == WEIR__OP_EXCHANGE);
 }
 
+/* The same reply, to a lease of units. */
+static void check_lease(const redisReply *reply)
+{
+    static struct weir__store_op op;
+    struct weir__group group = {0, 1, false};
+    struct weir__store_request request = {.ops = &op, .op_count = 1, .groups = &group, .group_count = 1};
+    struct weir__group_ref ref = {&request, 0};
+    make_asks(&op, 1);
+    op.kind = WEIR__OP_LEASE;
+    if (weir__script_read(reply, &ref, 1) != 0 || op.error)
+        return;
+    check(op.units.granted >= 0 && op.units.life_us >= 0 && op.units.life_us <= WEIR__UNITS_LIFE_US);
+    check_ask(&op);
+}
+
 static void check_reply(const redisReply *reply)
 {
     static struct weir__store_op ops[ASKS];
@@ -57,8 +72,9 @@ static void check_reply(const redisReply *reply)
         check((error <= WEIR_ESTOREURL && error >= WEIR_ESTORELIMIT) || error == WEIR_ESTOREDISK ||
               error == WEIR_ESTORECLIENTS);
     }
+    check_lease(reply);
     for (size_t count = 1; count <= 2; count++) {
-        make_asks(ops);
+        make_asks(ops, ASKS);
         int error = weir__script_read(reply, refs, count);
         check(error == 0 || error == WEIR_ESTOREGARBAGE);
         for (int i = 0; !error && i < (count == 1 ? 1 : ASKS); i++)

@@ -459,7 +459,7 @@ sed -i 's/sync_interval: 1.5s/consistency: local/' with_store.yaml
 "$weir" lint with_store.yaml | tail -n 1 | grep -qx 'counts on each host: login, user-api, user-api (shadow), slow'
 sed -i 's/consistency: local/consistency: lokal/' with_store.yaml
 fails 1 "$weir" lint with_store.yaml
-reported 'consistency must be local, eventual or strict, not "lokal"; did you mean '"'local'?"
+reported 'consistency must be local, eventual, strict or leased, not "lokal"; did you mean '"'local'?"
 # With a rules service: the rules of the file, unless a database has published rules.
 echo "{ admin: 127.0.0.1:9091, state: $work/host/state, gateway: { listen: 8080, upstreams: [http://127.0.0.1:9000] }, rules: rules.d }" >served.yaml
 "$weir" lint served.yaml | grep -q '/rules.d: 5 rules'

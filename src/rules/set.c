@@ -489,8 +489,6 @@ const char *weir__rule_lease_obstacle(const struct weir__rule *rule)
                "than it was charged; use sliding_window_counter, or strict";
     if (limit->delay)
         return "on_limit: delay cannot be leased: the departure times of all hosts are one queue; use strict";
-    if (rule->count_rejected)
-        return "count_rejected cannot be leased: denied requests take units, which no host has then; use strict";
     if (weir__overload_is_scaled(&rule->overload) || rule->overload.reserve)
         return "a limit that is elastic, adaptive or has a reserve cannot be leased: it may be lower when the units "
                "are "

@@ -393,18 +393,26 @@ static void draw_store(struct weir__top *top)
               number_in(store, "failures"), number_in(store, "keys"));
 }
 
+/* A total of the store's: without decimals if it is short. */
+static const char *total_in(const json_t *store, const char *name, char buffer[16])
+{
+    double value = number_in(store, name);
+    if (value >= 99999.5)
+        return short_number(value, buffer);
+    snprintf(buffer, 16, "%.0f", value);
+    return buffer;
+}
+
 /* Leased units since the ledger was made; no line before the first lease. */
 static void draw_leases(struct weir__top *top)
 {
     const json_t *store = json_object_get(top->stats, "store");
     char granted[16], spent[16], returned[16], expired[16], waits[16];
     if (number_in(store, "units_leased") > 0 || number_in(store, "lease_waits") > 0)
-        draw_line(top, "", "leases   %s units granted, %s spent, %s returned, %s expired; %s requests waited",
-                  short_number(number_in(store, "units_leased"), granted),
-                  short_number(number_in(store, "units_spent"), spent),
-                  short_number(number_in(store, "units_returned"), returned),
-                  short_number(number_in(store, "units_expired"), expired),
-                  short_number(number_in(store, "lease_waits"), waits));
+        draw_line(top, "", "leases   %s granted, %s spent, %s returned, %s expired; %s waits",
+                  total_in(store, "units_leased", granted), total_in(store, "units_spent", spent),
+                  total_in(store, "units_returned", returned), total_in(store, "units_expired", expired),
+                  total_in(store, "lease_waits", waits));
 }
 
 /* One line of at most 80 columns; none without a load level. */

@@ -204,4 +204,4 @@ def test_what_is_leased_is_visible(keep):
     host = fleet.hosts[0]
     done = subprocess.run([WEIR, "top", "--once", "--this-host", "--interval", "100ms", host.file], capture_output=True, text=True)
     line = next(line for line in done.stdout.splitlines() if line.startswith("leases"))
-    assert re.fullmatch(r"leases   [\d.]+k? units granted, \d+ spent, \d+ returned, \d+ expired; \d+ requests waited", line), line
+    assert re.fullmatch(r"leases   \d+ granted, \d+ spent, \d+ returned, \d+ expired; \d+ waits", line), line

@@ -39,6 +39,8 @@ TEST(stores)
     CHECK_EQ(load(GATEWAY RULES "store: { url: redis://a, sync_interval: 30ms, consistency: local }\n"), 0);
     CHECK_EQ(config.store.sync_interval_us, 30000);
     CHECK_EQ(config.store.consistency, WEIR_LOCAL);
+    CHECK_EQ(load(GATEWAY RULES "store: { url: redis://a, consistency: leased }\n"), 0);
+    CHECK_EQ(config.store.consistency, WEIR_LEASED);
 
     CHECK_EQ(load(GATEWAY RULES "store:\n  url: rediss://a\n  deadline: 5ms\n  hash_keys: true\n  ca: ca.pem\n"
                                 "  password_file: /etc/weir/secret\n  consistency: strict\n  breaker_failures: 3\n"),

@@ -206,6 +206,45 @@ TEST(reset_keeps_what_is_on_record_as_used)
 }
 
 /*
+ * A refund of a take that was made while there was a lease, after the lease has expired: it refunds no more than the
+ * take, and than what has refilled since, as docs/internals/leases.md says.
+ */
+TEST(refund_across_an_expired_record_is_bounded)
+{
+    if (!begin())
+        return;
+    enum { TAKEN = 20, PER_SECOND = 20 };
+    const weir_limit limits[] = {
+        made((weir_params){.limit = 100, .window_ns = 5 * WEIR_SECOND}),
+        made((weir_params){.limit = 100, .window_ns = 5 * WEIR_SECOND, .refill = WEIR_REFILL_INTERVAL}),
+        made((weir_params){.algorithm = WEIR_LEAKY_BUCKET, .limit = 100, .window_ns = 5 * WEIR_SECOND}), fixed(100)};
+    const int64_t begun = INT64_C(20000) * 86400 * SECOND;
+    for (size_t k = 0; k < sizeof limits / sizeof *limits; k++)
+        for (int64_t after = SECOND; after <= 9 * SECOND; after += SECOND / 2) {
+            int64_t remaining[3]; /* without the take, with it, and after its refund */
+            for (int world = 0; world < 3; world++) {
+                struct weir__store_op leased = lease(limits[k], "k", 1, 1, 0, 0, 0, 50),
+                                      take = make_op(limits[k], "k", WEIR__OP_TAKE, TAKEN),
+                                      refund = make_op(limits[k], "k", WEIR__OP_REFUND, TAKEN),
+                                      look = make_op(limits[k], "k", WEIR__OP_PEEK, 0);
+                server_do("FLUSHALL");
+                run_at(&leased, begun);
+                if (world)
+                    run_at(&take, begun + SECOND / 2);
+                refund.at_us = -after;
+                if (world == 2)
+                    run_at(&refund, begun + SECOND / 2 + after);
+                run_at(&look, begun + SECOND / 2 + after);
+                remaining[world] = look.decision.remaining;
+            }
+            int64_t refilled = k == 3 ? 0 : after * PER_SECOND / SECOND + (k == 1 ? 100 : 0);
+            CHECK(remaining[2] >= remaining[1]);
+            CHECK(remaining[2] <= remaining[1] + TAKEN);
+            CHECK(remaining[2] <= remaining[0] + (refilled < TAKEN ? refilled : TAKEN));
+        }
+}
+
+/*
  * A record of another version of the rule: hosts may spend what they have leased under it for some seconds, so the
  * counter of the new version has it as used, and what they return is refunded to it.
  */

@@ -490,23 +490,27 @@ TEST(consistency_by_algorithm_unless_it_is_set)
 {
     static const struct {
         const char *lines;
-        enum weir__consistency by_algorithm, with_eventual, with_local;
+        enum weir__consistency by_algorithm, with_eventual, with_local, with_leased;
     } cases[] = {
-        {LIMITED, WEIR__EVENTUAL, WEIR__EVENTUAL, WEIR__LOCAL},
-        {LIMITED "    algorithm: leaky_bucket\n", WEIR__EVENTUAL, WEIR__EVENTUAL, WEIR__LOCAL},
-        {LIMITED "    algorithm: fixed_window\n", WEIR__STRICT, WEIR__EVENTUAL, WEIR__LOCAL},
-        {LIMITED "    algorithm: sliding_window_counter\n", WEIR__STRICT, WEIR__EVENTUAL, WEIR__LOCAL},
-        {LIMITED "    algorithm: sliding_window_log\n", WEIR__STRICT, WEIR__EVENTUAL, WEIR__LOCAL},
-        {"    limit: 7\n    algorithm: concurrency\n", WEIR__STRICT, WEIR__STRICT, WEIR__LOCAL},
+        {LIMITED, WEIR__EVENTUAL, WEIR__EVENTUAL, WEIR__LOCAL, WEIR__LEASED},
+        {LIMITED "    algorithm: leaky_bucket\n", WEIR__EVENTUAL, WEIR__EVENTUAL, WEIR__LOCAL, WEIR__LEASED},
+        {LIMITED "    algorithm: fixed_window\n", WEIR__STRICT, WEIR__EVENTUAL, WEIR__LOCAL, WEIR__LEASED},
+        {LIMITED "    algorithm: sliding_window_counter\n", WEIR__STRICT, WEIR__EVENTUAL, WEIR__LOCAL, WEIR__LEASED},
+        {LIMITED "    algorithm: sliding_window_log\n", WEIR__STRICT, WEIR__EVENTUAL, WEIR__LOCAL, WEIR__STRICT},
+        {"    limit: 7\n    algorithm: concurrency\n", WEIR__STRICT, WEIR__STRICT, WEIR__LOCAL, WEIR__STRICT},
         {"    limit: { pro: 5, default: 0 }\n    window: 1m\n    algorithm: fixed_window\n", WEIR__STRICT,
-         WEIR__EVENTUAL, WEIR__LOCAL},
-        {"    limit: { pro: 0, default: unlimited }\n", WEIR__LOCAL, WEIR__LOCAL, WEIR__LOCAL},
-        {"    limit: 0\n    consistency: strict\n", WEIR__LOCAL, WEIR__LOCAL, WEIR__LOCAL},
-        {LIMITED "    algorithm: fixed_window\n    consistency: local\n", WEIR__LOCAL, WEIR__LOCAL, WEIR__LOCAL},
+         WEIR__EVENTUAL, WEIR__LOCAL, WEIR__LEASED},
+        {"    limit: { pro: 0, default: unlimited }\n", WEIR__LOCAL, WEIR__LOCAL, WEIR__LOCAL, WEIR__LOCAL},
+        {"    limit: 0\n    consistency: strict\n", WEIR__LOCAL, WEIR__LOCAL, WEIR__LOCAL, WEIR__LOCAL},
+        {LIMITED "    algorithm: fixed_window\n    consistency: local\n", WEIR__LOCAL, WEIR__LOCAL, WEIR__LOCAL,
+         WEIR__LOCAL},
         {LIMITED "    algorithm: fixed_window\n    consistency: eventual\n", WEIR__EVENTUAL, WEIR__EVENTUAL,
-         WEIR__EVENTUAL},
-        {LIMITED "    consistency: strict\n", WEIR__STRICT, WEIR__STRICT, WEIR__STRICT},
-        {LIMITED "    consistency: leased\n", WEIR__LEASED, WEIR__LEASED, WEIR__LEASED},
+         WEIR__EVENTUAL, WEIR__EVENTUAL},
+        {LIMITED "    consistency: strict\n", WEIR__STRICT, WEIR__STRICT, WEIR__STRICT, WEIR__STRICT},
+        {LIMITED "    consistency: leased\n", WEIR__LEASED, WEIR__LEASED, WEIR__LEASED, WEIR__LEASED},
+        {LIMITED "    algorithm: leaky_bucket\n    on_limit: delay\n", WEIR__EVENTUAL, WEIR__EVENTUAL, WEIR__LOCAL,
+         WEIR__STRICT},
+        {LIMITED "    adaptive: { min: 50% }\n", WEIR__EVENTUAL, WEIR__EVENTUAL, WEIR__LOCAL, WEIR__STRICT},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         weir_rules *set;
@@ -516,6 +520,7 @@ TEST(consistency_by_algorithm_unless_it_is_set)
         CHECK_EQ(weir__rule_consistency(rule, WEIR__PER_ALGORITHM), cases[i].by_algorithm);
         CHECK_EQ(weir__rule_consistency(rule, WEIR__EVENTUAL), cases[i].with_eventual);
         CHECK_EQ(weir__rule_consistency(rule, WEIR__LOCAL), cases[i].with_local);
+        CHECK_EQ(weir__rule_consistency(rule, WEIR__LEASED), cases[i].with_leased);
         weir_rules_free(set);
     }
 }
