@@ -451,20 +451,22 @@ int weir__check_here(weir *engine, const weir_query *query, weir_result *result,
     if (__builtin_expect(engine->segment->mapped.read_only, 0))
         return 0;
     struct weir__request_ctx ctx;
-    const struct weir__rule_eval *by = NULL;
     int error = acquire(&ctx, engine, query->now);
     if (error)
         return error;
     const bool leased_only = ctx.ruleset->leased_only;
-    bool here = !ctx.ruleset->strict || leased_only;
-    if (here)
-        error = begin(&ctx, query, result);
-    if (here && error == 0) {
-        by = leased_only ? weir__evaluate_fast(&ctx) : weir__evaluate(&ctx);
-        here = by || !leased_only;
+    if (ctx.ruleset->strict && !leased_only) {
+        weir__ctx_end(&ctx);
+        return 0;
     }
-    if (here && error == 0 && !weir__fast_result_fill(&ctx, by, query, fast))
-        report(&ctx, by, query, result);
+    bool here = true;
+    error = begin(&ctx, query, result);
+    if (error == 0) {
+        const struct weir__rule_eval *by = leased_only ? weir__evaluate_fast(&ctx) : weir__evaluate(&ctx);
+        here = by || !leased_only;
+        if (here && !weir__fast_result_fill(&ctx, by, query, fast))
+            report(&ctx, by, query, result);
+    }
     error = end(&ctx, query, result, error, here);
     return error ? error : here;
 }
