@@ -25,6 +25,8 @@ static struct weir__rule_eval eval_of(const weir_rules *rules, const struct weir
                                    .key_len = (uint32_t)key.len,
                                    .cost = cost,
                                    .reason = weir__key_listed(rules, rule, key)};
+    if (!what->tier.len && !what->quota)
+        (void)weir__rule_quota_of_key(rules, rule, key, &eval.quota);
     if (eval.reason != WEIR_BY_LIMIT)
         eval.quota = NULL;
     if (eval.quota)

@@ -214,6 +214,7 @@ static int report_state(struct job *job, const struct weir__rule *rule)
                                    .reason = weir__key_listed(job->ctx.ruleset->rules, rule, job->key)};
     struct weir__quota scaled;
     weir_outcome outcome;
+    (void)weir__rule_quota_of_key(job->ctx.ruleset->rules, rule, job->key, &eval.quota);
     if (eval.reason != WEIR_BY_LIMIT)
         eval.quota = NULL;
     weir__eval_settle(&eval);

@@ -188,6 +188,36 @@ const struct weir__quota *weir__rule_quota_of(const struct weir__rule *rule, wei
     return listed ? listed : rule->has_default ? &rule->quotas[0] : NULL;
 }
 
+/* The value of an attribute that the values in a key determine: one of them, or what its map has for one. */
+static bool in_key(const struct weir__attributes *all, const struct weir__template *tmpl,
+                   const weir_text values[WEIR__TEMPLATE_PIECES], int attribute, weir_text *value)
+{
+    const struct weir__attribute *wanted = &all->list[attribute];
+    for (int i = 0; i < tmpl->piece_count && tmpl->pieces[i].attribute >= 0; i++)
+        if (tmpl->pieces[i].attribute == attribute) {
+            *value = values[i];
+            return value->len > 0 && !memchr(value->data, '%', value->len); /* with an escape it differs */
+        }
+    if (wanted->kind != WEIR__ATTR_NAMED || wanted->source < 0 || !in_key(all, tmpl, values, wanted->source, value))
+        return false;
+    if (wanted->mapping) {
+        weir_text found = weir__map_find(wanted->mapping->map, *value);
+        *value = found.len ? found : wanted->mapping->fallback;
+    }
+    return true;
+}
+
+bool weir__rule_quota_of_key(const weir_rules *set, const struct weir__rule *rule, weir_text key,
+                             const struct weir__quota **quota)
+{
+    weir_text values[WEIR__TEMPLATE_PIECES] = {{NULL, 0}}, tier = {"", 0};
+    if (rule->tier < 0 || key.len >= WEIR__KEY_MAX || !weir__template_matches(&rule->key, key, values) ||
+        !in_key(&set->attributes, &rule->key, values, rule->tier, &tier))
+        return false;
+    *quota = weir__rule_quota_of(rule, tier);
+    return true;
+}
+
 /* The stricter of two quotas of a rule, which differ in their units only; NULL: none. */
 static const struct weir__quota *stricter(const struct weir__quota *a, const struct weir__quota *b)
 {

@@ -182,6 +182,12 @@ void weir__rules_filter(const weir_rules *set, struct weir__values *values, stru
 const struct weir__quota *weir__rule_quota(const struct weir__rule *rule, struct weir__values *values);
 /* The quota of a tier; that of the empty one is the default. NULL: the rule does not limit it. */
 const struct weir__quota *weir__rule_quota_of(const struct weir__rule *rule, weir_text tier);
+/*
+ * The quota of a key's tier, if the key determines that: it has an attribute for which a map names the tier, as with
+ * plans by API key. *quota is NULL if the rule does not limit the tier.
+ */
+bool weir__rule_quota_of_key(const weir_rules *set, const struct weir__rule *rule, weir_text key,
+                             const struct weir__quota **quota);
 /* True if the rule only counts under its key: enforced, one limit, one cost, no lists. */
 bool weir__rule_is_plain(const weir_rules *set, const struct weir__rule *rule);
 /* The cost of this request under a rule. */

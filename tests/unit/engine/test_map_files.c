@@ -57,6 +57,30 @@ TEST(changed_file_is_reloaded)
     end(w);
 }
 
+/* A key that names its tier by the map is shown, and charged, under that tier's limit. */
+TEST(state_of_a_key_has_the_limit_of_its_tier)
+{
+    weir *w = begin("a,pro\nz,other\n");
+    weir_outcome outcome;
+    static const struct {
+        const char *key;
+        int64_t limit;
+    } keys[] = {{"a", 3}, {"b", 1}, {"z", 2}};
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        CHECK_EQ(weir_key_state(w, "a", keys[i].key, 1, test_seconds(0), &outcome), 0);
+        CHECK_EQ(outcome.decision.limit, keys[i].limit);
+        weir_taken what = {.rule = "a", .key = keys[i].key, .key_len = 1};
+        CHECK_EQ(weir_key_take(w, &what, 1, test_seconds(0), NULL, &outcome), 0);
+        CHECK_EQ(outcome.decision.limit, keys[i].limit);
+        CHECK_EQ(outcome.decision.remaining, keys[i].limit - 1);
+    }
+    put("plans.csv", "b,pro\n");
+    CHECK_EQ(weir_reload(w), 1);
+    CHECK_EQ(weir_key_state(w, "a", "b", 1, test_seconds(0), &outcome), 0);
+    CHECK(outcome.decision.limit == 3 && outcome.decision.remaining == 2);
+    end(w);
+}
+
 TEST(broken_file_changes_nothing_and_is_reported_once)
 {
     weir *w = begin("a,pro\n");
