@@ -134,9 +134,11 @@ static json_t *find_states(const struct weir__given *given, const char **hosts)
         return json_array_size(items) ? items : (json_decref(items), NULL);
     }
     if (items && json_array_size(items) == 0) {
+        bool network = strchr(key, '/') && strstr(templates, "${client_ip}");
         weir__print_line(stderr,
-                         "weir %s: no rule counts a key such as '%s'; keys of rules: %s; --rule NAME takes any key",
-                         given->command, key, templates);
+                         "weir %s: no rule counts a key such as '%s'; keys of rules: %s; --rule NAME takes any key%s",
+                         given->command, key, templates,
+                         network ? "; for a network, write block: { networks: [...] } into the rules" : "");
         json_decref(items);
         return NULL;
     }

@@ -18,18 +18,25 @@ static bool is_keyed(const struct weir__rule *rule)
     return !rule->shadow && rule->match && has_counter(rule);
 }
 
-static bool is_in_address(char c)
+/* The address as keys have it: grouped by its prefix. Returns its length; 0: it is no address. */
+static size_t counted_address(const weir_rules *rules, weir_text value, char text[WEIR__ADDRESS_TEXT])
 {
-    return weir__hex_value(c) >= 0 || c == '.' || c == ':' || c == '/';
+    const struct weir__identity *identity = &rules->attributes.identity;
+    struct weir__address address;
+    if (!weir__address_parse(value, &address))
+        return 0;
+    int group = weir__address_is4(&address) ? 96 + identity->ipv4_prefix : identity->ipv6_prefix;
+    weir__address_mask(&address, group);
+    return weir__address_text(&address, group, text);
 }
 
-/* What weir__address_text writes: an address or a prefix. */
-static bool is_address_text(weir_text value)
+/* True for an address as keys have it: neither another network nor one address of several that share a key. */
+static bool is_counted_address(const weir_rules *rules, weir_text value)
 {
-    size_t i = 0;
-    while (i < value.len && is_in_address(value.data[i]))
-        i++;
-    return i == value.len && (memchr(value.data, '.', value.len) || memchr(value.data, ':', value.len));
+    char text[WEIR__ADDRESS_TEXT];
+    const char *slash = value.len ? memchr(value.data, '/', value.len) : NULL;
+    weir_text address = {value.data, slash ? (size_t)(slash - value.data) : value.len};
+    return weir__text_equal((weir_text){text, counted_address(rules, address, text)}, value);
 }
 
 static bool is_client_ip(const weir_rules *rules, int attribute)
@@ -37,21 +44,34 @@ static bool is_client_ip(const weir_rules *rules, int attribute)
     return rules->attributes.list[attribute].kind == WEIR__ATTR_CLIENT_IP;
 }
 
-/* True if the rule counts the key. Sets *literal if the template has literal text. */
-static bool is_key_of(const weir_rules *rules, const struct weir__rule *rule, weir_text key, bool *literal)
+/*
+ * True if the rule counts the key, which is in *found; an address is replaced by its group. Sets *literal if the
+ * template has literal text.
+ */
+static bool is_key_of(const weir_rules *rules, const struct weir__rule *rule, weir_text key, bool *literal,
+                      struct weir__key_rule *found)
 {
+    char text[WEIR__ADDRESS_TEXT];
     weir_text values[WEIR__TEMPLATE_PIECES] = {{NULL, 0}};
     const struct weir__template *tmpl = &rule->key;
-    bool has_literal = !tmpl->piece_count;
+    bool has_literal = !tmpl->piece_count, replaced = false; /* true only if the address is the only value */
     if (tmpl->piece_count ? !weir__template_matches(tmpl, key, values) : !weir__text_is(key, "*"))
         return false;
     for (int i = 0, at = 0; i < tmpl->piece_count; i++) {
         has_literal |= tmpl->pieces[i].literal.len > 0;
         if (tmpl->pieces[i].attribute < 0)
             break;
-        if (values[at].len && is_client_ip(rules, tmpl->pieces[i].attribute) && !is_address_text(values[at]))
-            return false;
+        if (values[at].len && is_client_ip(rules, tmpl->pieces[i].attribute)) {
+            weir_text address = {text, counted_address(rules, values[at], text)};
+            replaced = address.len && weir__template_fill_value(tmpl, address, found->key, &found->key_len);
+            if (!replaced && !is_counted_address(rules, values[at]))
+                return false;
+        }
         at++;
+    }
+    if (!replaced) {
+        memcpy(found->key, key.data, key.len);
+        found->key_len = key.len;
     }
     *literal |= has_literal;
     return true;
@@ -71,17 +91,13 @@ static bool has_prefix(weir_text value)
 static bool fill(const weir_rules *rules, const struct weir__rule *rule, weir_text value, struct weir__key_rule *found)
 {
     const struct weir__template *tmpl = &rule->key;
-    const struct weir__identity *identity = &rules->attributes.identity;
     char text[WEIR__ADDRESS_TEXT];
-    struct weir__address address;
     if (!tmpl->piece_count || tmpl->pieces[0].attribute < 0)
         return false;
     if (is_client_ip(rules, tmpl->pieces[0].attribute)) {
-        if (!weir__address_parse(value, &address))
+        value = (weir_text){text, counted_address(rules, value, text)};
+        if (!value.len)
             return false;
-        int group = weir__address_is4(&address) ? 96 + identity->ipv4_prefix : identity->ipv6_prefix;
-        weir__address_mask(&address, group);
-        value = (weir_text){text, weir__address_text(&address, group, text)};
     } else if (has_prefix(value)) {
         return false; /* user:key:42 is not the key of any client */
     }
@@ -114,12 +130,8 @@ size_t weir__key_rules(weir *engine, weir_text about, struct weir__key_rule foun
             struct weir__key_rule *next = &found[count];
             if (!is_keyed(rule) || was_found(found, count, rule->base))
                 continue;
-            if (pass ? !fill(rules, rule, about, next) : !is_key_of(rules, rule, key, &literal))
+            if (pass ? !fill(rules, rule, about, next) : !is_key_of(rules, rule, key, &literal, next))
                 continue;
-            if (!pass) {
-                memcpy(next->key, key.data, key.len);
-                next->key_len = key.len;
-            }
             snprintf(next->rule, sizeof next->rule, "%.*s", (int)rule->base.len, rule->base.data);
             count++;
         }

@@ -196,6 +196,11 @@ def test_key_is_found_by_its_value(hosts):
         refused = one.weir("key", action, "key:7", code=1)
         assert refused == f"weir key {action}: no rule counts a key such as 'key:7'; keys of rules: user:${{header:x-user}}, " \
             "ip:${client_ip}, few:${header:x-user}, bucket:${header:x-user}; --rule NAME takes any key\n"
+    # No client has a network as its key.
+    refused = one.weir("key", "block", "ip:192.0.2.0/24", code=1)
+    assert "no rule counts a key such as 'ip:192.0.2.0/24'" in refused and "for a network, write block: { networks: [...] } into the rules" in refused
+    assert one.weir("key", "block", "ip:2001:db8::7").strip() == "login: ip:2001:db8::/64 blocked for 1h on all hosts"
+    assert one.weir("key", "unblock", "ip:2001:db8::/64").strip() == "login: ip:2001:db8::/64 unblocked on all hosts"
     assert one.weir("key", "reset", "key:7", "--rule", "near").strip() == "near: key:7 reset on all hosts"
     assert one.request("GET", "/v1/keys?about=key:7")[1]["items"] == []
     assert "no rule of this name" in one.weir("key", "block", "user:7", "--rule", "nope", code=1)

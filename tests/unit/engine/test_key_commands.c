@@ -15,6 +15,7 @@ static const char rules[] =
     "    limits: [ { limit: 3, window: 1s }, { limit: 5, window: 1h } ]\n"
     "  - { name: login, match: { path: /login }, key: \"ip:${client_ip}\", limit: 5, window: 1m }\n"
     "  - { name: both, match: { path: /b }, key: \"${header:x-org}|${user_id}\", limit: 5, window: 1m }\n"
+    "  - { name: from, match: { path: /f }, key: \"at/${client_ip}/${user_id}\", limit: 5, window: 1m }\n"
     "  - { name: all, match: { path: /all }, limit: 5, window: 1m }\n"
     "  - { name: tried, match: { path: /t }, key: \"user:${user_id}\", limit: 5, window: 1m, shadow: true }\n"
     "  - { name: closed, match: { path: /c }, key: \"user:${user_id}\", limit: 0, window: 1m }\n";
@@ -40,6 +41,13 @@ TEST(key_belongs_to_the_rules_whose_templates_yield_it)
     CHECK_FOUND("user:42", "api=user:42 two=user:42");
     CHECK_FOUND("ip:192.0.2.1", "login=ip:192.0.2.1");
     CHECK_FOUND("ip:2001:db8::/64", "login=ip:2001:db8::/64");
+    CHECK_FOUND("ip:2001:db8::7", "login=ip:2001:db8::/64"); /* an address is counted with its network */
+    /* No client has these keys: a block of them would have no effect. */
+    CHECK_FOUND("ip:192.0.2.0/24", "");
+    CHECK_FOUND("ip:2001:db8::/48", "");
+    CHECK_FOUND("ip:2001:db8::7/64", "");
+    CHECK_FOUND("ip:192.0.2.1:80", "login=ip:192.0.2.1");
+    CHECK_FOUND("at/192.0.2.1/7", "from=at/192.0.2.1/7");
     CHECK_FOUND("acme|42", "both=acme|42");
     CHECK_FOUND("", "");
     CHECK_FOUND("*", "all=*");
@@ -69,7 +77,7 @@ TEST(templates_of_keys_are_listed_once)
 {
     weir *engine = test_engine(rules);
     char list[4][WEIR__KEY_MAX];
-    CHECK_EQ(weir__key_templates(engine, list, 4), 3);
+    CHECK_EQ(weir__key_templates(engine, list, 4), 4);
     CHECK(strcmp(list[0], "user:${user_id}") == 0 && strcmp(list[1], "ip:${client_ip}") == 0);
     CHECK(strcmp(list[2], "${header:x-org}|${user_id}") == 0);
     CHECK_EQ(weir__key_templates(engine, list, 2), 2);
