@@ -241,9 +241,10 @@ static u_char *ngx_http_weir_log_others(u_char *at, u_char *last, const weir_que
             continue;
         end = ngx_slprintf(end, bound, "%s{\"rule\":", before);
         end = ngx_http_weir_json_string(end, bound, one->rule, ngx_strlen(one->rule));
+        bool counts = one->decision.verdict != WEIR_BLOCKED; /* else what is left did not decide */
         end = ngx_slprintf(end, bound, ",\"shadow\":%s,\"passed\":%s,\"limit\":%L,\"remaining\":%L}",
                            one->shadow ? "true" : "false", weir_passes(&one->decision) ? "true" : "false",
-                           one->decision.limit, one->decision.remaining);
+                           counts ? one->decision.limit : -1, counts ? one->decision.remaining : -1);
         if (last - at < end - entry + END_BYTES)
             break;
         at = ngx_cpymem(at, entry, (size_t)(end - entry));

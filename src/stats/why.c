@@ -314,9 +314,10 @@ static void add_others(const struct weir__denial *entry, struct weir__buffer *js
     const char *before = "";
     for (size_t at = 0; weir__denial_next_other(entry, &at, &other, &name); before = ",") {
         bool passes = other.verdict == WEIR_ALLOW || other.verdict == WEIR_DELAY;
+        bool counts = other.verdict != WEIR_BLOCKED; /* else what is left did not decide */
         weir__buffer_add(json, before, strlen(before));
         weir__json_add(json, "{\"rule\":%t,\"shadow\":%b,\"passed\":%b,\"limit\":%d,\"remaining\":%d}", name,
-                       other.shadow != 0, passes, other.capacity, other.remaining);
+                       other.shadow != 0, passes, counts ? other.capacity : -1, counts ? other.remaining : -1);
     }
 }
 

@@ -137,6 +137,21 @@ def test_shadow_rules_would_have_denied(host):
     assert "rule tried (shadow) would have denied user:43 2 times" in why(host, "tried").stdout
 
 
+def test_another_rule_that_blocked_the_key_has_no_figures(host):
+    for action in ("block", "unblock"):
+        for key, rule in (("user:77", "api"), ("*", "everyone")):
+            subprocess.run([WEIR, "key", action, key, "--rule", rule], cwd=host.folder, env=ENVIRONMENT, check=True, timeout=20)
+        assert ask(host, "/api/items", X_User="77") == (403 if action == "block" else 200)
+    entry, = (each for each in denials(host) if each["reason"] == "blocked")
+    other, = entry["others"]
+    log = host.folder / "denied.log"
+    wait_until(lambda: '"reason":"blocked"' in log.read_text(), "the line of the block")
+    line, = (line for line in log.read_text().splitlines() if '"reason":"blocked"' in line)
+    assert json.loads(line)["others"] == [other]
+    assert other == {"rule": other["rule"], "shadow": False, "passed": False, "limit": -1, "remaining": -1}
+    assert f"  rule {other['rule']} denied it, too\n" in why(host, entry["rule"]).stdout
+
+
 def test_without_a_match_it_reports_what_is_covered(host):
     done = why(host, "192.0.2.99")
     assert done.returncode == 1
