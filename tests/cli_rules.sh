@@ -41,6 +41,8 @@ grep -qx '2 token_bucket, 1 leaky_bucket, 1 sliding_window_log' "$work/out"
 grep -qE '^segment for a million keys of each: [0-9]+MiB; one of 64MiB holds [0-9]+ of each$' "$work/out"
 [ "$(wc -L <"$work/out")" -le 80 ]
 "$weir" lint - <shop.yaml | grep -q '^<stdin>: 5 rules'
+echo 'rules: [ { name: quota, limit: { none: unlimited, default: 9 }, window: 1mo, algorithm: fixed_window } ]' | "$weir" lint - |
+    grep -qE '^quota +\(one for all\) +9/tier +month +fixed_window'
 mkfifo "$work/pipe"
 cat shop.yaml >"$work/pipe" &
 "$weir" lint "$work/pipe" | grep -q '5 rules'

@@ -37,7 +37,21 @@ static const char *million_text(struct weir__footprint each, const char *none, c
     return weir__footprint_is_possible(all) ? weir__size_text(weir__footprint_segment(all), buffer) : none;
 }
 
-static void add_row(struct weir__text_table *table, const weir_rule_info *rule, struct weir__footprint each)
+/* The unit of a calendar window. All tiers of a rule have the same. */
+static const char *calendar_text(const struct weir__rule *rule)
+{
+    static const char *const units[] = {[WEIR_CALENDAR_DAY] = "day",
+                                        [WEIR_CALENDAR_WEEK] = "week",
+                                        [WEIR_CALENDAR_MONTH] = "month",
+                                        [WEIR_CALENDAR_YEAR] = "year"};
+    size_t i = 0;
+    while (i + 1 < rule->quota_count && rule->quotas[i].kind != WEIR__LIMITED)
+        i++;
+    return units[rule->quotas[i].limit.calendar];
+}
+
+static void add_row(struct weir__text_table *table, const weir_rules *rules, const weir_rule_info *rule, size_t index,
+                    struct weir__footprint each)
 {
     char window[WEIR__DURATION_TEXT], size[WEIR__DURATION_TEXT];
     bool counted = rule->bytes_per_key > 0;
@@ -50,7 +64,7 @@ static void add_row(struct weir__text_table *table, const weir_rule_info *rule, 
                                   weir__format("%s%s", limit, rule->by_tier ? "/tier" : ""),
                                   !counted          ? ""
                                   : rule->window_ns ? weir__window_text(rule->window_ns, window)
-                                                    : "calendar",
+                                                    : calendar_text(rules->rules[index]),
                                   counted ? algorithms[rule->algorithm] : "",
                                   each.slots > 0 ? million_text(each, "too many", size) : ""};
     for (int i = 0; i < COLUMNS; i++)
@@ -71,7 +85,7 @@ static void print_table(const char *path, const weir_rules *rules, int64_t segme
         if (*rule.key || rule.domain)
             each = weir__rule_footprint(rules->rules[i]);
         if (i < most)
-            add_row(&table, &rule, each);
+            add_row(&table, rules, &rule, i, each);
         sum = (struct weir__footprint){sum.slots + each.slots, sum.slab + each.slab};
         shadow += rule.shadow;
         if (rule.bytes_per_key > 0)
