@@ -83,9 +83,9 @@ int weir__cmd_segment_resize(struct weir__given *given)
         printf("%s has %s already%s\n", path, now,
                result.moved ? "; a resize that was interrupted is complete now" : "");
     else
-        printf("%s: %s, was %s; %" PRIu64 " of %" PRIu64 " keys were moved. All processes use it already.\n"
+        printf("%s: %s, was %s; all %" PRIu64 " keys keep their counters. All processes use it already.\n"
                "A new segment, as after a reboot, has the size in weir.yaml or weir_segment: change that, too.\n",
-               path, now, before, result.moved < result.live ? result.moved : result.live, result.live);
+               path, now, before, result.live);
     return 0;
 }
 

@@ -4,6 +4,7 @@ import fcntl
 import http.client
 import json
 import random
+import re
 import signal
 import subprocess
 import threading
@@ -140,7 +141,8 @@ rules:
     assert segment_json["bytes"] == 2 << 20 and segment_json["evicted_live"] == 0
     assert "key:3" in weir("why", "key:3", cwd=one.folder).stdout  # denials are recorded beside it as before
     weir("key", "block", "key:3", "--rule", "window", "--for", "1h", cwd=one.folder)
-    resize(segment, "8MiB")
+    assert re.fullmatch(r"\S+/segment: 8MiB, was 2MiB; all [1-9]\d* keys keep their counters\. All processes use it already\.\nA new .*\n",
+                        weir("segment", "resize", "8MiB", cwd=one.folder).stdout)
     assert "blocked" in weir("key", "show", "key:3", cwd=one.folder).stdout
 
 
