@@ -22,6 +22,8 @@ test("rules in files are shown with file and line, and cannot be changed", { ski
     await page.goto(`${url}/#/new`);
     await page.getByRole("heading", { name: "New rule" }).waitFor();
     assert.equal(await page.getByRole("textbox").count(), 0);
+    await page.goto(`${url}/#/shadow`);
+    await page.getByText("Add a rule with “shadow: true” to the files").waitFor();
     await page.goto(`${url}/#/published`);
     await page.getByRole("cell", { name: "published", exact: true }).waitFor();
     assert.equal(await page.getByRole("button", { name: changes }).count(), 0);

@@ -8,7 +8,7 @@ import { CoverageNote, hostChoice } from "../hosts";
 import { type Choice, Meter, follow } from "../live";
 import type { Rule } from "../figures";
 import type { Page, RuleDocument, RuleRow, Stats } from "../types";
-import { Pager, type OpenView, badge, heading, problem, ruleLink, visible } from "../view";
+import { Pager, type OpenView, badge, heading, problem, readOnly, ruleLink, visible } from "../view";
 import { publish, steps } from "./rule";
 
 const perPage = 6;
@@ -90,7 +90,9 @@ export function shadow(): OpenView {
             pager.loaded(page.next);
             pairs = page.items.filter((row) => row.shadow_version !== null).map((row) => new Pair(row, () => void load()));
             replace(list, pairs.length ? pairs.map((pair) => pair.element) :
-                h("p", { class: "muted" }, "No rule runs in shadow. Open a rule and choose “Run in shadow” to see what a change would do."));
+                h("p", { class: "muted" }, readOnly() ?
+                    "No rule runs in shadow. Add a rule with “shadow: true” to the files to see what a change would do." :
+                    "No rule runs in shadow. Open a rule and choose “Run in shadow” to see what a change would do."));
             if (pairs.length === 0) return;
             const everything: Choice = { q: "", sort: "name", limit: Infinity, offset: 0 };
             stop = follow(() => everything, (sample) => {
