@@ -18,7 +18,11 @@ static const char *wait_cell(const json_t *item, const char *member, char *buffe
     const json_t *number = json_object_get(item, member);
     double seconds = json_number_value(number);
     bool fits = json_is_number(number) && seconds >= 0 && seconds < 9e9; /* as nanoseconds */
-    return fits ? weir__wait_text((int64_t)(seconds * 1e9), buffer) : "";
+    char text[TEXT];
+    if (!fits)
+        return "";
+    snprintf(buffer, WEIR__ITEM_CELL, "%s s", weir__wait_text((int64_t)(seconds * 1e9), text));
+    return buffer;
 }
 
 static void print_stats(const json_t *stats)
