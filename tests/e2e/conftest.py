@@ -27,8 +27,9 @@ def pytest_configure(config):
 
 
 def pytest_collection_modifyitems(items):
-    """Groups first: one lane has all of a group, and would have it alone at the end."""
-    items.sort(key=lambda item: item.get_closest_marker("xdist_group") is None)
+    """Groups first: one lane has all of a group, and would have it alone at the end. Not those marked `alone`: their groups
+    are the largest loads, which would begin together."""
+    items.sort(key=lambda item: bool(item.get_closest_marker("alone") or not item.get_closest_marker("xdist_group")))
 
 
 @pytest.hookimpl(tryfirst=True)
