@@ -6,6 +6,8 @@
  */
 #include <weir/weir.h>
 
+#include "rules/map.h"
+
 #include <dlfcn.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -213,6 +215,47 @@ static void line(const char *name, int rules, double value, const char *unit, do
     fflush(stdout);
 }
 
+/* ---- A map of a million API keys to plans ---- */
+
+enum { PLANS = 1000000, LOOKUPS = 1 << 16 };
+
+/* NULL: there is no memory. */
+static struct weir__map *make_plans(void)
+{
+    char *text = NULL;
+    size_t len;
+    FILE *to = open_memstream(&text, &len);
+    if (!to)
+        return NULL;
+    for (int i = 0; i < PLANS; i++)
+        fprintf(to, "key-%08x-%07d,%s\n", (unsigned)i * 2654435761u, i, i % 9 ? "free" : "pro");
+    fclose(to);
+    struct weir__source source = {.name = "plans.csv", .text = {text, len}};
+    struct weir__diagnostics report = {.sources = &source, .source_count = 1};
+    struct weir__map *map = weir__map_read(&report, WEIR__TEXT("api_key"), WEIR__TEXT("tier"));
+    free(text);
+    return map;
+}
+
+/* ns for the look-up of a random key; the keys are formatted before, so that only look-ups are timed. */
+static double time_lookups(const struct weir__map *map)
+{
+    static char keys[LOOKUPS][32];
+    static uint8_t lens[LOOKUPS];
+    uint64_t found = 0;
+    for (int i = 0; i < LOOKUPS; i++) {
+        unsigned number = (unsigned)(next_random() % PLANS);
+        lens[i] = (uint8_t)snprintf(keys[i], sizeof keys[i], "key-%08x-%07u", number * 2654435761u, number);
+    }
+    double begun = now_ns();
+    for (int i = 0; i < LOOKUPS; i++)
+        found += weir__map_find(map, (weir_text){keys[i], lens[i]}).len > 0;
+    double took = (now_ns() - begun) / LOOKUPS;
+    if (found != LOOKUPS)
+        exit(1);
+    return took;
+}
+
 int main(int argc, char **argv)
 {
     bool quick = argc > 1 && strcmp(argv[1], "--quick") == 0;
@@ -253,6 +296,14 @@ int main(int argc, char **argv)
     line("3 rules match, against 1", 3, compare(&all[THREE], &all[ONE], rounds, true), "ratio", 2.5);
     line("allocations a check", 10000, (double)allocated / (double)checked, "allocations", 0);
     line("loading 10000 rules", 10000, all[TEN_THOUSAND].load_ms, "ms", 200);
+    struct weir__map *plans = make_plans();
+    double lookups[ROUNDS_MAX];
+    for (int round = -1; plans && round < rounds; round++)
+        lookups[round < 0 ? 0 : round] = time_lookups(plans);
+    if (!plans)
+        return 1;
+    line("look-up of a plan among 1,000,000 keys", 1, median(lookups, rounds), "ns", 200);
+    weir__map_release(plans);
     for (int i = 0; i < CASES; i++) {
         weir_close(all[i].engine);
         free(all[i].requests);
