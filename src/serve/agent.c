@@ -72,6 +72,8 @@ static bool prepare(struct watched *w, struct weir__config *config)
         config_drop(w->config);
     w->config = config;
     w->fingerprint = w->last_seen = weir__config_fingerprint(config);
+    weir__logf(w->log, WEIR__LOG_INFO, "weir %s runs the agent for %s", weir_version(), config->segment_path);
+    weir__deployment_log_admin(config, w->log);
     if (config->store.url)
         weir__logf(w->log, WEIR__LOG_INFO, "weir %s synchronizes eventual rules with %s", weir_version(),
                    config->store.shown);

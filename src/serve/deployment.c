@@ -177,6 +177,12 @@ static void log_listener(const struct weir__listener *listener, const char *what
                listener->host ? "" : "0.0.0.0:", listener->address, path);
 }
 
+void weir__deployment_log_admin(const struct weir__config *config, const struct weir__logger *log)
+{
+    if (config->admin.listener)
+        log_listener(config->admin.listener, "dashboard and rules service", "/", log);
+}
+
 void weir__deployment_log(const struct weir__deployment *deployment, const struct weir__logger *log)
 {
     static const char *const names[] = {"gateway", "Envoy's rate-limit service", "HTTP service", "Redis protocol"};
@@ -200,8 +206,7 @@ void weir__deployment_log(const struct weir__deployment *deployment, const struc
                    config->queue.database ? config->queue.database : "the store");
     if (config->metrics)
         log_listener(config->metrics, "metrics", "/metrics", log);
-    if (config->admin.listener)
-        log_listener(config->admin.listener, "dashboard and rules service", "/", log);
+    weir__deployment_log_admin(config, log);
     if (config->origin.url)
         weir__logf(log, WEIR__LOG_INFO, "rules are polled from %s", config->origin.shown);
 }

@@ -89,6 +89,8 @@ bool weir__deployment_write(struct weir__deployment *deployment, const struct we
 /* Runs nginx -t on what was written, until `interrupt` (-1: none) becomes readable; logs nginx's errors. */
 enum weir__nginx_test weir__deployment_test(const struct weir__deployment *deployment,
                                             const struct weir__serving *serving, int interrupt);
+/* Logs the address of the dashboard, if there is one. */
+void weir__deployment_log_admin(const struct weir__config *config, const struct weir__logger *log);
 /* Logs listeners, routes, rules and services, one a line. */
 void weir__deployment_log(const struct weir__deployment *deployment, const struct weir__logger *log);
 

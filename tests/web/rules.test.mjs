@@ -23,6 +23,7 @@ test("a new rule is checked while it is typed, and becomes a draft", async () =>
     const page = await open("#/rules");
     await page.getByRole("link", { name: "New rule" }).click();
     const area = page.getByLabel("New rule as YAML");
+    assert.match(await area.inputValue(), /^key: ip:\$\{client_ip\}$/m); /* which needs no identity, so that the rule applies */
     await area.fill(ruleText(name).replace("window:", "windw:"));
     await page.getByText(/unknown field|windw/).first().waitFor();
     assert.equal(await area.getAttribute("aria-invalid"), "true");

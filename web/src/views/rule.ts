@@ -11,7 +11,7 @@ import { forget, keep, kept } from "./unsaved";
 
 const starter = `name: my-rule
 match: { path: /api/* }
-key: user:\${user_id}
+key: ip:\${client_ip}
 limit: 100
 window: 1m
 `;
