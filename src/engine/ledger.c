@@ -161,6 +161,36 @@ void weir__delta_ledger_stats(const struct weir__delta_ledger *deltas, weir_ledg
                                  .lease_waits = weir__load64(&h->lease_waits)};
 }
 
+bool weir__delta_ledger_region(const struct weir__delta_ledger *deltas, unsigned index, weir_region_stats *stats)
+{
+    const struct weir__ledger_header *h = deltas->ledger.header;
+    if (!h || weir__load32(&deltas->mapped.lost) || index >= WEIR__LEDGER_REGIONS || !h->regions[index].name[0])
+        return false;
+    const struct weir__ledger_region *r = &h->regions[index];
+    bool leader = weir__load64(&h->region_leader) && is_alive(h, weir__coarse_ms());
+    *stats =
+        (weir_region_stats){.leader = leader,
+                            .state = leader ? (enum weir_region_state)weir__load64(&r->state) : WEIR_REGION_UNKNOWN,
+                            .last_error = -(int)(weir__load64(&r->last_error) & 0xffff),
+                            .lag_ns = (int64_t)weir__load64(&r->lag_us) * 1000,
+                            .waiting = weir__load64(&r->waiting),
+                            .units_sent = weir__load64(&r->units_sent),
+                            .units_dropped = weir__load64(&r->units_dropped),
+                            .batches = weir__load64(&r->batches),
+                            .failures = weir__load64(&r->failures),
+                            .bytes_out = weir__load64(&r->bytes_out),
+                            .bytes_in = weir__load64(&r->bytes_in)};
+    memcpy(stats->name, r->name, sizeof stats->name - 1);
+    return true;
+}
+
+int weir_region_stats_read(weir *engine, unsigned index, weir_region_stats *stats)
+{
+    if (!engine || !stats)
+        return WEIR_EINVAL;
+    return weir__delta_ledger_region(&engine->deltas, index, stats) ? 0 : WEIR_ENOENT;
+}
+
 int weir_ledger_stats_read(weir *engine, weir_ledger_stats *stats)
 {
     if (!engine || !stats)

@@ -1,0 +1,67 @@
+/*
+ * Rules of `scope: global`: the exchange of one region with the stores of the others (docs/internals/regions.md).
+ *
+ * The script adds what this region's hosts report to a ledger for each other region, in the region's own store. One
+ * elected agent takes batches out of the ledgers and sends them as ops EXCHANGE, with a sender and a number, as a host
+ * sends its own. A batch is recorded in the own store before it is sent, and its successor repeats it unchanged.
+ */
+#ifndef WEIR_SYNC_REGIONS_H
+#define WEIR_SYNC_REGIONS_H
+
+#include "base/log.h"
+#include "config/config.h"
+#include "engine/engine.h"
+#include "engine/store_options.h"
+
+#define WEIR__REGION_ELECT_MS  250  /* between two rounds of the election */
+#define WEIR__REGION_BATCH_MAX 1024 /* counters of a batch */
+
+/* The script lua/regions.lua and its SHA-1 for EVALSHA. */
+extern const char weir__regions_script[];
+extern const char weir__regions_script_sha[41];
+
+/* All must outlive the exchange. */
+struct weir__regions_options {
+    weir *engine; /* its rules, and the ledger whose header gets the statistics */
+    const struct weir__logger *log;
+    const char *region, *host; /* names of this region and this host */
+    const struct weir__store_options *own;
+    int64_t interval_us;
+    struct weir__other_region {
+        const char *name;
+        const struct weir__store_options *store;
+    } others[WEIR__REGIONS_MAX];
+    size_t other_count;
+};
+
+struct weir__regions;
+
+/* NULL: no memory. */
+struct weir__regions *weir__regions_new(const struct weir__regions_options *options);
+void weir__regions_free(struct weir__regions *regions);
+
+/* Removes the statistics of regions from the ledger's header. */
+void weir__regions_clear(weir *engine);
+
+/* One round of the election. 1: this agent is elected; 0: another one is; or an error. */
+int weir__regions_elect(struct weir__regions *regions);
+/* Gives the election up, so that another agent is elected at once. */
+void weir__regions_leave(struct weir__regions *regions);
+/*
+ * Sends one batch to the other region of this index: of all counters, or only of exhausted ones. Returns how many
+ * counters it had, 0 also without an election; or an error: the batch is repeated by the next call.
+ */
+int weir__regions_exchange(struct weir__regions *regions, size_t index, bool all);
+
+/* ---- The agent's threads ---- */
+
+struct weir__region_threads;
+
+/* Starts them for the regions of weir.yaml, if there are some. NULL with *failed: no memory, no thread left, or wrong
+ * options, which was logged. */
+struct weir__region_threads *weir__region_threads_start(const struct weir__config *config,
+                                                        const struct weir__logger *log, weir *engine, bool *failed);
+/* A last exchange, then they end. NULL is allowed. */
+void weir__region_threads_stop(struct weir__region_threads *threads);
+
+#endif
