@@ -16,7 +16,7 @@ static const struct bad descriptors[] = {
     {"  - { key: [a] }\n", 3, 12, "key must be text, not a list", "", 1},
     {"  - { key: a, value: { b: c } }\n", 3, 22, "value must be text, not a map", "", 1},
     {"  - a\n", 3, 5, "a descriptor must be a map such as { key: … }, not text", "", 1},
-    {"  - [a]\n", 3, 5, "a descriptor must be a map, not a list", "", 1},
+    {"  - [a]\n", 3, 5, "a descriptor must be a map such as { key: … }, not a list", "", 1},
     {"  - { key: a, ratelimit: {} }\n", 3, 15, "a descriptor has no field \"ratelimit\"", "rate_limit", 1},
     {"  - { key: a, shadow_mod: true }\n", 3, 15, "no field \"shadow_mod\"", "shadow_mode", 1},
     {"  - { key: a, domain: b }\n", 3, 15, "no field \"domain\"", "", 1},
