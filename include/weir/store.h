@@ -43,7 +43,7 @@ extern "C" {
 WEIR_MUST_CHECK int weir_store_use(void);
 
 WEIR_MUST_CHECK int weir_async_new(weir *engine, weir_async **async);
-/* NULL is allowed. */
+/* NULL is allowed. Before weir_close, if a check was begun and not made: its leased units are put back. */
 void weir_async_free(weir_async *async);
 /* Prepares it for another request and keeps its memory. Its requests must be complete. */
 void weir_async_clear(weir_async *async);

@@ -388,7 +388,7 @@ STEP int end(const struct weir__request_ctx *ctx, const weir_query *query, const
 {
     if (error == 1)
         record_network(ctx, query, result);
-    if (ctx->scratch->matching.limited)
+    if (decided && ctx->scratch->matching.limited)
         weir__count(&ctx->engine->regex_limited, ctx->scratch->matching.limited);
     weir__ctx_end(ctx);
     if (decided && !query->now.mono_ns && !query->now.wall_ns && is_timed(ctx->now) && !query->dry_run)

@@ -36,8 +36,8 @@ struct weir__fast_result {
 WEIR_MUST_CHECK int weir__check_fast(weir *engine, const weir_query *query, weir_result *result,
                                      struct weir__fast_result *fast);
 /*
- * As weir__check_fast, if no store is needed: returns 1. Else 0, and nothing is decided or taken: some rule is strict,
- * or too little is leased. Or an error.
+ * As weir__check_fast, if no store is needed: returns 1. Else 0, and nothing is decided or taken: the fast path
+ * cannot decide, as some rule is strict or too little is leased. Or an error.
  */
 WEIR_MUST_CHECK int weir__check_here(weir *engine, const weir_query *query, weir_result *result,
                                      struct weir__fast_result *fast);

@@ -160,7 +160,8 @@ void weir__lease_record_wait(const struct weir__request_ctx *ctx, const struct w
     const struct weir__delta_ledger *deltas = weir__demand_ledger_of(ctx->ruleset, eval->rule);
     if (deltas)
         weir__count(&deltas->ledger.header->lease_waits, 1);
-    weir__delta_ledger_record(ctx, eval, eval->cost);
+    if (eval->cost <= WEIR__LEASED_MAX) /* no slot can pay for more */
+        weir__delta_ledger_record(ctx, eval, eval->cost);
 }
 
 int weir__lease_reset(const struct weir__request_ctx *ctx, const struct weir__rule_eval *eval)
@@ -213,7 +214,7 @@ static bool look_at_all(const struct weir__request_ctx *ctx, const struct weir__
         if (!is_eligible(ctx, eval))
             return false;
         uint64_t hash = hash_of(ctx, eval);
-        weir__locate_primary(op->table, is_leased(ctx, eval) ? hash ^ WEIR__LEASED_SALT : hash, &where);
+        weir__locate_primary(op->table, is_leased(ctx, eval) ? weir__leased_hash(op->table, hash) : hash, &where);
         takes[i].tag = where.tag;
         takes[i].slot = weir__slot_at(&op->table->bucket[where.primary], where.tag);
         if (!look(ctx, op, eval, plenty ? PLENTY * eval->cost : 0, &takes[i]))

@@ -1,6 +1,6 @@
 /*
- * Records what rules of `consistency: eventual` admit in the delta ledger (table/ledger.h), from which the agent
- * synchronizes with the store. Never blocks; errors do not affect requests.
+ * Records what rules of `consistency: eventual` admit, and the demand of leased ones, in the delta ledger
+ * (table/ledger.h), from which the agent synchronizes with the store. Never blocks; errors do not affect requests.
  */
 #ifndef WEIR_ENGINE_LEDGER_H
 #define WEIR_ENGINE_LEDGER_H

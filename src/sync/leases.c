@@ -71,10 +71,10 @@ static void update_demand(struct weir__sync_entry *f, int64_t amount, uint32_t n
 {
     uint64_t passed = f->looked_ms ? now_ms - f->looked_ms : 0;
     int64_t fresh = amount - f->counted;
-    uint64_t demand = (uint64_t)f->demand * 1000 / (1000 + passed) + (fresh > 0 ? (uint64_t)fresh * SCALE : 0);
+    uint64_t demand = ((uint64_t)f->demand + (fresh > 0 ? (uint64_t)fresh * SCALE : 0)) * 1000 / (1000 + passed);
     f->demand = demand < UINT32_MAX ? (uint32_t)demand : UINT32_MAX;
-    f->counted = (int32_t)(amount > INT32_MAX ? INT32_MAX : amount < INT32_MIN ? INT32_MIN : amount);
-    f->looked_ms = now_ms | 1; /* 0: never */
+    f->counted = amount;
+    f->looked_ms = now_ms ? now_ms : 1; /* 0: never */
     if (fresh > 0)
         f->used_ms = now_ms;
 }
@@ -214,19 +214,23 @@ void weir__sync_apply_lease(struct weir__sync *sync, uint64_t place)
     struct weir__sync_entry *f = &sync->tracked[note->index];
     f->leased_ms = (uint32_t)(sync->now.mono_ns / 1000000);
     weir__sync_schedule(sync, note->index, CHECK_ROUNDS);
+    struct weir__op table = operation(sync);
+    struct weir__key_location where;
+    struct weir__leased leased = {0};
+    int64_t dropped;
+    weir__leased_locate(&table, sync->targets[place].leased, &where);
+    /* Before the acknowledgement: after it the store would take these units for those on record. */
+    if (!op->error && !op->units.known && weir__leased_report(&table, &where, 0, &dropped, &leased) != 0)
+        return;
     if (op->error || !weir__ledger_ack(sync->ledger, note->index, note->identity, note->amount, header->batch))
         return; /* units that were returned are lost with an error, and so is a grant that was put before */
-    f->counted = (int32_t)(f->counted - note->amount);
+    f->counted -= note->amount;
     f->empty = (uint8_t)(op->cost && !op->units.granted ? f->empty + (f->empty < EMPTY_MAX) : 0);
     const struct weir__leased grant = {
         .units = op->units.granted,
         .pool = op->decision.remaining,
         .end_us = sync->sent_us + op->units.life_us - op->units.life_us / DRIFT,
     };
-    struct weir__op table = operation(sync);
-    struct weir__key_location where;
-    struct weir__leased leased = {0};
-    weir__leased_locate(&table, sync->targets[place].leased, &where);
     int error = weir__leased_put(&table, &where, &grant, op->units.known, &leased);
     leased = error ? (struct weir__leased){0} : leased;
     /* What is missing was spent meanwhile, or is lost: the host's other units are on no record, or the lease is over.

@@ -23,7 +23,7 @@ struct weir__sync_entry {
     /* Leases of units: leases.c. Times are milliseconds of the segment's clock, modulo 2^32. */
     uint8_t empty;      /* grants of nothing in a row, bounded */
     uint32_t demand;    /* units a second, times 256 */
-    int32_t counted;    /* of the entry's amount, in the demand */
+    int64_t counted;    /* of the entry's amount, in the demand */
     uint32_t units;     /* in the slot after the last exchange */
     uint32_t looked_ms; /* when the demand was computed; 0: never */
     uint32_t used_ms;   /* when there was demand */

@@ -1,7 +1,7 @@
 /* Leased units of a counter: see leased.h. */
 #include "table/leased.h"
 
-/* ---- `used` of the slot: units left, and a float of what the store had pool them ---- */
+/* ---- `used` of the slot: units left, and a float of what the store had left in its pool ---- */
 
 #define MANTISSA_BITS 7
 
@@ -42,7 +42,7 @@ static weir__cell pack(const struct weir__leased *leased, uint64_t tag, weir__ce
 
 void weir__leased_locate(const struct weir__op *op, uint64_t hash, struct weir__key_location *where)
 {
-    weir__locate_primary(op->table, hash ^ WEIR__LEASED_SALT, where);
+    weir__locate_primary(op->table, weir__leased_hash(op->table, hash), where);
     weir__locate_alternate(op->table, where);
     where->salt = 0;
 }

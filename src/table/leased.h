@@ -15,6 +15,12 @@
 /* The location of leased units: by the counter's hash, and the tier's. */
 #define WEIR__LEASED_SALT UINT64_C(0x6c65617365642131) /* any number: separates them from the counter */
 
+/* Also by the boot: after a reboot segment time may be earlier, and a lease that has ended would be valid again. */
+static inline uint64_t weir__leased_hash(const struct weir__table *table, uint64_t hash)
+{
+    return hash ^ WEIR__LEASED_SALT ^ weir__load64(&table->header->boot[0]);
+}
+
 struct weir__leased {
     int64_t units;  /* left to spend */
     int64_t pool;   /* what the store had left in the pool */

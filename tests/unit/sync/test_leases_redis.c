@@ -127,6 +127,39 @@ TEST(lost_and_repeated_batches_grant_once)
     }
 }
 
+static int64_t ahead_ns; /* of clock_ahead */
+
+static weir_time clock_ahead(const weir_segment *segment)
+{
+    weir_time now = weir_clock(segment);
+    now.mono_ns += ahead_ns;
+    now.wall_ns += ahead_ns;
+    return now;
+}
+
+/* Demand is a rate: after 100 s without an agent, four seconds of it are leased. */
+TEST(demand_is_by_the_second_after_a_gap)
+{
+    if (!leased_begin(LEASED("limit: 1000000, window: 365d, algorithm: fixed_window"), 1))
+        return;
+    weir__sync_free(hosts[0].sync);
+    hosts[0].now = clock_ahead;
+    host_start_sync(&hosts[0]);
+    for (int second = 0; second < 110; second++, ahead_ns += WEIR_SECOND) {
+        CHECK_EQ(host_check(&hosts[0], REQUEST, 10), 10);
+        if (second < 10)
+            CHECK_EQ(host_round(&hosts[0]), 0);
+    }
+    for (int i = 0; i < 25; i++)
+        CHECK_EQ(host_round(&hosts[0]), 0);
+    int64_t units = leased_stats(&hosts[0]).units_leased > 0 ? leased_units(&hosts[0]).units : -1;
+    CHECK(units >= 0 && units <= 100);
+    if (units > 100)
+        printf("  %d units\n", (int)units);
+    ahead_ns = 0;
+    end(1);
+}
+
 /* The store forgets everything: hosts drop what they hold at their next exchange. */
 TEST(flushed_store_ends_leases)
 {

@@ -224,4 +224,20 @@ TEST(concurrent_spends_never_exceed_the_grants)
     end();
 }
 
+/* After a reboot segment time may be earlier, so that the end of an old lease is in the future again. */
+TEST(leases_end_with_the_boot)
+{
+    const uint64_t hash = 77;
+    begin(hash);
+    put(1000, 10, 0, 5000000, true);
+    CHECK_EQ(units(2000).units, 10);
+    uint64_t *boot = &segment->table.header->boot[0];
+    weir__store64(boot, weir__load64(boot) + 1);
+    struct weir__op op = at(1500);
+    weir__leased_locate(&op, hash, &where);
+    CHECK_EQ(units(1500).units, 0);
+    CHECK_EQ(spend(1500, 1), 0);
+    end();
+}
+
 TEST_MAIN
