@@ -362,7 +362,8 @@ static const struct {
     {RULE "    on_store_failure: deny\n",
      "5:23: on_store_failure must be local, open or closed, not \"deny\" -> closed"},
     {RULE "    on_limit: deny\n", "5:15: on_limit must be reject, delay or queue, not \"deny\" -> reject"},
-    {RULE "    consistency: exact\n", "5:18: consistency must be local, eventual, strict or leased, not \"exact\" -> strict"},
+    {RULE "    consistency: exact\n",
+     "5:18: consistency must be local, eventual, strict or leased, not \"exact\" -> strict"},
     {RULE "    algorithm: gcra\n",
      "5:16: algorithm must be token_bucket, leaky_bucket, fixed_window, sliding_window_log, sliding_window_counter or "
      "concurrency, not \"gcra\" -> token_bucket"},
