@@ -272,10 +272,12 @@ def test_the_recipe_for_files(host):
     one.begin()
     assert "rules/login.yaml:3" in shell(one, show)
     put(one, "login.yaml", "# moved\n" + ONE.replace("name: two", "name: login").replace("limit: 2", "limit: 1"), "rules-77b1")
-    put(one, "other.yaml", OTHER, "rules-77b1")
+    put(one, "other.yaml", OTHER.replace("limit: 1", "limit: 10000"), "rules-77b1")
     shell(one, lint, sha="77b1")
     shell(one, switch, sha="77b1")
     wait_until(lambda: "rules/login.yaml:4" in shell(one, show), "the new commit")
+    # The agent and each worker notice a change by themselves.
+    wait_until(lambda: all("X-RateLimit-Limit" in one.get("/other").headers for _ in range(20)), "the new commit in all workers")
     assert [one.get("/two").status for _ in range(2)] == [200, 429] and one.get("/other").status == 200
     put(one, "login.yaml", "rules: [", "rules-bad")
     shell(one, lint, sha="bad", code=1)
