@@ -6,8 +6,8 @@
 -- or the region's name; if it is elected, then for each other region the counters that wait, for how long, and units dropped.
 -- ARGV: 'leave', agent.
 -- ARGV: 'take', agent, term, other region, maximum of counters, 1 for all counters or 0 for exhausted ones, number of the last
--- batch that the agent knows. Reply: 0: not elected; or the term; number of the batch, or 0: nothing waits; sender; age; the
--- server's time; then for each counter its field and units.
+-- batch that the agent knows. Reply: 0: not elected; or the term; whether more may wait that this call asks for; number of the
+-- batch, or 0: there is none; sender; age; the server's time; then for each counter its field and units.
 -- ARGV: 'done', agent, term, other region, number, how many earlier batches are unknown there; then for counters that took
 -- nothing 'keep' or 'drop' and the field. Reply: 1; 0: not elected, or it was done before.
 -- ARGV: 'meet', expected name, own name, own identity: at another region's store. Reply: 1; 0: it has no agent; -1: it is
@@ -16,7 +16,7 @@ local call, format = redis.call, string.format
 local root, what, agent = KEYS[1], ARGV[1], ARGV[2]
 local clock = call('TIME')
 local now = clock[1] * 1000000 + clock[2]
-local LEASE, NAMED, KEPT, ALL = 1500, 10000, 16, 1099511627776
+local LEASE, NAMED, KEPT, ALL, PAGE = 1500, 10000, 16, 1099511627776, 64
 local function digits(number)
     return format('%.0f', number)
 end
@@ -81,7 +81,7 @@ if what == 'elect' then
             if not string.find(' ' .. regions .. ' ', ' ' .. region .. ' ', 1, true) then
                 call('DEL', root .. ':to:' .. region, root .. ':push:' .. region, root .. ':sent:' .. region,
                     root .. ':acked:' .. region)
-                call('HDEL', root, 'batch:' .. region, 'since:' .. region, 'dropped:' .. region)
+                call('HDEL', root, 'batch:' .. region, 'since:' .. region, 'cursor:' .. region, 'dropped:' .. region)
             end
         end
         host = ARGV[3]
@@ -103,7 +103,7 @@ if what == 'elect' then
 end
 
 local term, region = ARGV[3], ARGV[4]
-local state = call('HMGET', root, 'term', 'identity', 'batch:' .. region, 'since:' .. region)
+local state = call('HMGET', root, 'term', 'identity', 'batch:' .. region, 'since:' .. region, 'cursor:' .. region)
 if leader ~= agent or state[1] ~= term then
     return {'0'}
 end
@@ -166,26 +166,13 @@ if number < tonumber(ARGV[7]) then
     call('HSET', root, 'term', digits(math.max(tonumber(term), (now - now % 1000) / 1000) + 1))
     return {'0'}
 end
+local all, most, cursor = ARGV[6] == '1', tonumber(ARGV[5]), state[5]
 if not batch then
-    local all, most, counters, found, cursor = ARGV[6] == '1', tonumber(ARGV[5]), {}, {}, '0'
-    if all then
-        repeat
-            local page = call('HSCAN', ledger, cursor, 'COUNT', most)
-            cursor = page[1]
-            for i = 1, #page[2], 2 do
-                found[#found + 1] = page[2][i]
-            end
-        until cursor == '0' or #found >= most
-    else
-        found = call('SPOP', push, most)
-    end
-    for i = 1, math.min(#found, most) do
-        local counter = found[i]
+    local counters, room = {}, most
+    local function take(counter)
         local units, ends = tonumber(call('HGET', ledger, counter) or '0'), 0
+        room = room - 1
         call('HDEL', ledger, counter)
-        if all then
-            call('SREM', push, counter)
-        end
         if is_counter(counter) then
             ends = string.sub(counter, 27, 42) + 0
         else
@@ -196,18 +183,46 @@ if not batch then
             counters[#counters + 1] = units
         end
     end
+    -- Exhausted counters first, and at most half of a batch of all: the scan goes on however many there are.
+    for _, counter in ipairs(call('SPOP', push, all and (most - most % 2) / 2 or most)) do
+        take(counter)
+    end
+    -- The scan continues where the batch before ended. A page that does not fit is read again by the next batch, which has
+    -- room for it.
+    while all and room > 0 do
+        local page = call('HSCAN', ledger, cursor or '0', 'COUNT', PAGE)
+        local fits = #page[2] / 2 <= room
+        for i = 1, fits and #page[2] or 2 * room, 2 do
+            take(page[2][i])
+            call('SREM', push, page[2][i])
+        end
+        cursor = fits and page[1] or cursor or '0'
+        if fits and cursor == '0' then
+            cursor = false
+            break
+        end
+    end
+    if cursor then
+        call('HSET', root, 'cursor:' .. region, cursor)
+    elseif all then
+        call('HDEL', root, 'cursor:' .. region)
+    end
     local since = tonumber(state[4] or digits(now))
     if all and call('HLEN', ledger) == 0 then
         call('HSET', root, 'since:' .. region, digits(now))
     end
-    if not counters[1] then
-        return {term, '0'}
+    if counters[1] then
+        batch = {sender = sender, number = number + 1, since = since, counters = counters}
+        call('HSET', root, 'batch:' .. region, term .. ' ' .. digits(batch.number))
+        call('SET', sent, cmsgpack.pack(batch))
     end
-    batch = {sender = sender, number = number + 1, since = since, counters = counters}
-    call('HSET', root, 'batch:' .. region, term .. ' ' .. digits(batch.number))
-    call('SET', sent, cmsgpack.pack(batch))
 end
-local reply = {term, digits(batch.number), batch.sender, digits(now > batch.since and now - batch.since or 0), digits(now)}
+local reply = {term, (all and cursor or call('SCARD', push) > 0) and '1' or '0', '0'}
+if not batch then
+    return reply
+end
+reply[3], reply[4], reply[6] = digits(batch.number), batch.sender, digits(now)
+reply[5] = digits(now > batch.since and now - batch.since or 0)
 for i = 1, #batch.counters, 2 do
     reply[#reply + 1] = batch.counters[i]
     reply[#reply + 1] = digits(batch.counters[i + 1])

@@ -56,15 +56,16 @@ static void *exchange(void *context)
     struct weir__region_threads *all = self->all;
     int64_t due_ms = weir__monotonic_ms();
     int sent = 0;
+    bool more;
     do {
         int64_t now_ms = weir__monotonic_ms();
         bool is_due = now_ms >= due_ms;
-        sent = weir__regions_exchange(all->regions, self->index, is_due);
-        if (sent >= 0 && sent < WEIR__REGION_BATCH_MAX && is_due)
+        sent = weir__regions_exchange(all->regions, self->index, is_due, &more);
+        if (sent >= 0 && !more && is_due)
             due_ms = due_ms + all->interval_ms > now_ms ? due_ms + all->interval_ms : now_ms + all->interval_ms;
-    } while (!wait_ms(all, sent < 0 ? RETRY_MS : sent < WEIR__REGION_BATCH_MAX ? all->look_ms : 0));
+    } while (!wait_ms(all, sent < 0 ? RETRY_MS : more ? 0 : all->look_ms));
     if (sent >= 0)
-        (void)!weir__regions_exchange(all->regions, self->index, true);
+        (void)!weir__regions_exchange(all->regions, self->index, true, &more);
     return NULL;
 }
 

@@ -53,6 +53,7 @@ struct link {
     char sender[WORD];
     int64_t batch, age_us, clock_us;
     size_t count;
+    bool more; /* counters may wait for the next batch */
     struct taken *taken;
     struct weir__store_op *ops;
     struct weir__group *groups;
@@ -436,18 +437,25 @@ static bool read_counter(const redisReply *field, const redisReply *units, struc
 
 static int read_batch(struct weir__store_request *request, const redisReply *reply)
 {
-    enum { FIRST = 5 };
+    enum { FIRST = 6 };
     struct link *link = request->owner;
     char term[WORD];
+    int64_t more = 0;
     link->count = 0;
+    link->more = false;
     if (reply->type != REDIS_REPLY_ARRAY || reply->elements < 1 || !text_of(reply->element[0], term, sizeof term))
         return WEIR_ESTOREGARBAGE;
-    if (reply->elements <= 2) /* not elected, or nothing waits */
+    if (reply->elements == 1) /* not elected */
+        return 0;
+    if (reply->elements < 3 || !number_of(reply->element[1], &more))
+        return WEIR_ESTOREGARBAGE;
+    link->more = more;
+    if (reply->elements == 3) /* nothing is to be sent */
         return 0;
     if (reply->elements < FIRST || (reply->elements - FIRST) % 2 ||
-        reply->elements > FIRST + 2 * WEIR__REGION_BATCH_MAX || !number_of(reply->element[1], &link->batch) ||
-        link->batch < 1 || !text_of(reply->element[2], link->sender, sizeof link->sender) ||
-        !number_of(reply->element[3], &link->age_us) || !number_of(reply->element[4], &link->clock_us))
+        reply->elements > FIRST + 2 * WEIR__REGION_BATCH_MAX || !number_of(reply->element[2], &link->batch) ||
+        link->batch < 1 || !text_of(reply->element[3], link->sender, sizeof link->sender) ||
+        !number_of(reply->element[4], &link->age_us) || !number_of(reply->element[5], &link->clock_us))
         return WEIR_ESTOREGARBAGE;
     for (size_t i = FIRST; i < reply->elements; i += 2)
         if (!read_counter(reply->element[i], reply->element[i + 1], &link->taken[link->count++]))
@@ -653,8 +661,9 @@ static void publish_bytes(struct link *link)
     weir__store64(&link->stats->bytes_in, stats.bytes_in);
 }
 
-int weir__regions_exchange(struct weir__regions *regions, size_t index, bool all)
+int weir__regions_exchange(struct weir__regions *regions, size_t index, bool all, bool *more)
 {
+    *more = false;
     struct link *link = &regions->links[index];
     char term[WORD], identity[WORD];
     pthread_mutex_lock(&regions->lock);
@@ -687,5 +696,6 @@ int weir__regions_exchange(struct weir__regions *regions, size_t index, bool all
         return error;
     }
     link->failed = 0;
+    *more = met && link->more;
     return met ? (int)link->count : 0;
 }

@@ -100,9 +100,11 @@ static size_t index_of(int region, int other)
     return (size_t)(other < region ? other : other - 1);
 }
 
+static bool more_waits; /* after exchange() */
+
 static int exchange(int region, int other, bool all)
 {
-    return weir__regions_exchange(regions[region].agent, index_of(region, other), all);
+    return weir__regions_exchange(regions[region].agent, index_of(region, other), all, &more_waits);
 }
 
 /* False: there is no server. */
@@ -366,6 +368,80 @@ TEST(a_key_that_another_region_exhausts_is_pushed)
     regions_end();
 }
 
+/* ---- Many keys ---- */
+
+/* Adds a unit of each of many keys to the ledger of region 0 for region 1; the first ones are exhausted. `field`: of a
+ * key of the same rule. */
+static void use_keys(const char *field, int count, int pushed)
+{
+    char number[2][16];
+    (void)in_region(0, "PING");
+    snprintf(number[0], sizeof number[0], "%d", count);
+    snprintf(number[1], sizeof number[1], "%d", pushed);
+    redisReply *reply =
+        redisCommand(server.context, "EVAL %s 0 %b %s %s",
+                     "local root = 'weir::{regions}:'\n"
+                     "for i = 1, ARGV[2] do\n"
+                     "local field = ARGV[1] .. 'weir:a:k' .. i\n"
+                     "redis.call('HINCRBY', root .. 'to:us-east', field, 1)\n"
+                     "if i <= tonumber(ARGV[3]) then redis.call('SADD', root .. 'push:us-east', field) end\n"
+                     "end\n"
+                     "return 1",
+                     field, (size_t)42, number[0], number[1]);
+    CHECK(reply && reply->type == REDIS_REPLY_INTEGER);
+    freeReplyObject(reply);
+}
+
+static int keys_in(int region)
+{
+    (void)in_region(region, "PING");
+    redisReply *reply = server_reply("KEYS weir:a:k*");
+    int count = (int)reply->elements;
+    freeReplyObject(reply);
+    return count;
+}
+
+/* The first field of the ledger of region 0 for region 1. */
+static void first_field(char field[256])
+{
+    (void)in_region(0, "PING");
+    redisReply *reply = server_reply("HKEYS " TO "us-east");
+    CHECK(reply && reply->elements >= 1);
+    snprintf(field, 256, "%s", reply && reply->elements ? reply->element[0]->str : "");
+    freeReplyObject(reply);
+}
+
+TEST(more_keys_than_a_batch_has_all_arrive_under_load)
+{
+    enum { KEYS = 3000, PUSHED = 1000 };
+    char field[256];
+    if (!regions_begin(GLOBAL("limit: 1000, window: 365d, algorithm: fixed_window"), 0))
+        return;
+    use(0, 1);
+    sync_hosts();
+    first_field(field);
+    for (int i = 0; i < 4; i++) {
+        use_keys(field, KEYS, 0);
+        CHECK(exchange(0, 1, true) > 0);
+        CHECK(more_waits || i >= 2);
+    }
+    CHECK_EQ(keys_in(1), KEYS);
+    /* Exhausted keys go first, and do not hold up the others. */
+    in_region(1, "FLUSHDB");
+    CHECK_EQ(weir__regions_elect(regions[1].agent), 1);
+    for (int i = 0; i < 9; i++) {
+        use_keys(field, KEYS, PUSHED);
+        CHECK(exchange(0, 1, true) > 0);
+        if (i == 1)
+            CHECK(keys_in(1) > PUSHED);
+    }
+    CHECK_EQ(keys_in(1), KEYS);
+    for (int i = 0; i < 9 && (exchange(0, 1, true) > 0 || more_waits); i++)
+        continue;
+    CHECK_EQ(waiting(0, 1), 0);
+    regions_end();
+}
+
 /* ---- Election and take-over ---- */
 
 TEST(one_agent_is_elected_and_another_takes_over)
@@ -398,7 +474,7 @@ TEST(an_agent_that_was_stopped_changes_nothing)
     in_region(0, "DEL weir::{regions}:leader");
     regions[0].agent = agent_make(0, names[0]);
     CHECK_EQ(weir__regions_elect(regions[0].agent), 1);
-    CHECK_EQ(weir__regions_exchange(stopped, index_of(0, 1), true), 0);
+    CHECK_EQ(weir__regions_exchange(stopped, index_of(0, 1), true, &more_waits), 0);
     CHECK_EQ(waiting_units(0, 1), 10);
     sync_regions();
     CHECK_EQ(used_in(1), 10);
