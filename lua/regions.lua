@@ -81,7 +81,8 @@ if what == 'elect' then
             if not string.find(' ' .. regions .. ' ', ' ' .. region .. ' ', 1, true) then
                 call('DEL', root .. ':to:' .. region, root .. ':push:' .. region, root .. ':sent:' .. region,
                     root .. ':acked:' .. region)
-                call('HDEL', root, 'batch:' .. region, 'since:' .. region, 'cursor:' .. region, 'dropped:' .. region)
+                call('HDEL', root, 'batch:' .. region, 'since:' .. region, 'begun:' .. region, 'cursor:' .. region,
+                    'dropped:' .. region)
             end
         end
         host = ARGV[3]
@@ -92,9 +93,10 @@ if what == 'elect' then
     local reply = {elected and 1 or 0, digits(term), identity, host}
     for region in string.gmatch(elected and regions or '', '%S+') do
         local batch = unpacked(call('GET', root .. ':sent:' .. region))
-        local f = call('HMGET', root, 'since:' .. region, 'dropped:' .. region)
+        call('HSETNX', root, 'begun:' .. region, digits(now))
+        local f = call('HMGET', root, 'begun:' .. region, 'dropped:' .. region)
         local waiting = call('HLEN', root .. ':to:' .. region) + (batch and #batch.counters / 2 or 0)
-        local since = batch and batch.since or tonumber(f[1] or digits(now))
+        local since = tonumber(f[1]) or now
         reply[#reply + 1] = waiting
         reply[#reply + 1] = waiting > 0 and now > since and digits(now - since) or '0'
         reply[#reply + 1] = f[2] or '0'
@@ -103,7 +105,8 @@ if what == 'elect' then
 end
 
 local term, region = ARGV[3], ARGV[4]
-local state = call('HMGET', root, 'term', 'identity', 'batch:' .. region, 'since:' .. region, 'cursor:' .. region)
+local state = call('HMGET', root, 'term', 'identity', 'batch:' .. region, 'since:' .. region, 'cursor:' .. region,
+    'begun:' .. region)
 if leader ~= agent or state[1] ~= term then
     return {'0'}
 end
@@ -168,7 +171,13 @@ if number < tonumber(ARGV[7]) then
 end
 local all, most, cursor = ARGV[6] == '1', tonumber(ARGV[5]), state[5]
 if not batch then
-    local counters, room = {}, most
+    local counters, room, begun = {}, most, tonumber(state[6] or '') or now
+    local since = tonumber(state[4] or '') or begun
+    -- A scan begins. What it finds came after the scan before it began, which has found all that waited then.
+    if all and not cursor then
+        since = begun
+        call('HMSET', root, 'since:' .. region, digits(begun), 'begun:' .. region, digits(now))
+    end
     local function take(counter)
         local units, ends = tonumber(call('HGET', ledger, counter) or '0'), 0
         room = room - 1
@@ -206,10 +215,6 @@ if not batch then
         call('HSET', root, 'cursor:' .. region, cursor)
     elseif all then
         call('HDEL', root, 'cursor:' .. region)
-    end
-    local since = tonumber(state[4] or digits(now))
-    if all and call('HLEN', ledger) == 0 then
-        call('HSET', root, 'since:' .. region, digits(now))
     end
     if counters[1] then
         batch = {sender = sender, number = number + 1, since = since, counters = counters}

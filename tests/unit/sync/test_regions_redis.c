@@ -442,6 +442,55 @@ TEST(more_keys_than_a_batch_has_all_arrive_under_load)
     regions_end();
 }
 
+/* How long ago the time in a field of the state of region 0 was, in seconds of its server. */
+static double ago(const char *name)
+{
+    char command[64];
+    snprintf(command, sizeof command, "HGET weir::{regions} %s", name);
+    double then = atof(in_region(0, command)) / 1e6;
+    redisReply *reply = server_reply("TIME");
+    double now = atof(reply->element[0]->str) + atof(reply->element[1]->str) / 1e6;
+    freeReplyObject(reply);
+    return now - then;
+}
+
+TEST(ages_are_bounded_under_load)
+{
+    enum { KEYS = 3000 };
+    char field[256], begun[64], since[64];
+    struct weir_region_stats stats;
+    if (!regions_begin(GLOBAL("limit: 1000, window: 365d, algorithm: fixed_window"), 0))
+        return;
+    use(0, 1);
+    sync_hosts();
+    first_field(field);
+    /* Cut off from the start for an hour. */
+    double start = ago("begun:us-east");
+    CHECK(start >= 0 && start < 60);
+    redisReply *reply = redisCommand(server.context, "HINCRBY weir::{regions} begun:us-east -3600000000");
+    freeReplyObject(reply);
+    CHECK_EQ(weir__regions_elect(regions[0].agent), 1);
+    CHECK_EQ(weir_region_stats_read(regions[0].host.engine, 0, &stats), 0);
+    CHECK(stats.lag_ns > 3500 * WEIR_SECOND);
+    /* The first scan has what waited an hour; then another one begins, though keys wait all the time. */
+    int scans = 0;
+    for (int i = 0; i < 12 && scans < 3; i++) {
+        use_keys(field, KEYS, 0);
+        snprintf(begun, sizeof begun, "%s", in_region(0, "HGET weir::{regions} begun:us-east"));
+        CHECK(exchange(0, 1, true) > 0);
+        snprintf(since, sizeof since, "%s", in_region(0, "HGET weir::{regions} since:us-east"));
+        bool begins = strcmp(begun, in_region(0, "HGET weir::{regions} begun:us-east")) != 0;
+        CHECK(!begins || strcmp(begun, since) == 0);
+        scans += begins;
+        CHECK(scans > 1 ? ago("since:us-east") < 60 : ago("since:us-east") > 3500);
+    }
+    CHECK_EQ(scans, 3);
+    CHECK_EQ(weir__regions_elect(regions[0].agent), 1);
+    CHECK_EQ(weir_region_stats_read(regions[0].host.engine, 0, &stats), 0);
+    CHECK(stats.lag_ns < 60 * WEIR_SECOND);
+    regions_end();
+}
+
 /* ---- Election and take-over ---- */
 
 TEST(one_agent_is_elected_and_another_takes_over)
