@@ -216,7 +216,8 @@ local function evaluate(pending, others)
             end
             local ends = decide == fixed and now + wait or 0
             if scope == 4 then
-                record(name, delta, remaining, ends, a[ids + 2], a[ids + 3], format('%013x%013x', a[ids], a[ids + 1]))
+                record(name, delta, remaining, ends, a[ids + 2], a[ids + 3], format('%013x%013x', a[ids], a[ids + 1]),
+                    decide ~= fixed and left > 0 and now - left)
             else
                 record(name, 0, remaining, ends)
             end

@@ -10,8 +10,9 @@ local interval = tonumber(state[2] or '') or 0
 root = (root or '') .. '{regions}'
 -- Adds `units` of a counter to the ledgers, once the counter is hot: `share` units in this window and the one before it.
 -- What was used before that is in its own record. `remaining`: of the counter; `ends`: of a fixed window, else 0; `owner`:
--- rule and tier. `share` nil: the units are of another region, and only those of this one are pushed.
-record = function(name, units, remaining, ends, share, window, owner)
+-- rule and tier. `share` nil: the units are of another region, and only those of this one are pushed. `since`: when a late
+-- delta began, unless of a fixed window; it is in the field, to the second, in place of the end.
+record = function(name, units, remaining, ends, share, window, owner, since)
     if not others[1] then
         return
     end
@@ -40,16 +41,20 @@ record = function(name, units, remaining, ends, share, window, owner)
         end
         current = current + units
     end
-    local field = owner .. format('%016d', ends) .. name
+    local punctual, field = owner .. format('%016d', ends) .. name, nil
+    if since then
+        field = owner .. format('%016d', 5000000000000000 + since - since % 1000000) .. name
+    end
     local urgent = hot and remaining <= 0 and (now - pushed >= interval or now < pushed)
     pushed = urgent and now or pushed
     for _, region in ipairs(others) do
         local ledger = root .. ':to:' .. region
-        if out ~= 0 and call('HINCRBY', ledger, field, format('%d', out)) == out and call('HLEN', ledger) > 100000 then
-            call('HDEL', ledger, field)
+        local into = field or punctual
+        if out ~= 0 and call('HINCRBY', ledger, into, format('%d', out)) == out and call('HLEN', ledger) > 100000 then
+            call('HDEL', ledger, into)
             call('HINCRBY', root, 'dropped:' .. region, format('%d', out > 0 and out or -out))
         elseif urgent then
-            call('SADD', root .. ':push:' .. region, field)
+            call('SADD', root .. ':push:' .. region, punctual, into)
         end
     end
     if share or urgent then

@@ -16,14 +16,15 @@ local call, format = redis.call, string.format
 local root, what, agent = KEYS[1], ARGV[1], ARGV[2]
 local clock = call('TIME')
 local now = clock[1] * 1000000 + clock[2]
-local LEASE, NAMED, KEPT, ALL, PAGE = 1500, 10000, 16, 1099511627776, 64
+local LEASE, NAMED, KEPT, ALL, PAGE, LATE = 1500, 10000, 16, 1099511627776, 64, 5000000000000000
 local function digits(number)
     return format('%.0f', number)
 end
 local function words(text)
     return string.match(text or '', '^(%S+) (.*)$')
 end
--- Whether a field of a ledger is one of lua/region.lua: rule and tier, the end of the window, the counter's name.
+-- Whether a field of a ledger is one of lua/region.lua: rule and tier, a time (from LATE on: of a late delta, plus LATE; else
+-- the end of the window, or 0), the counter's name.
 local function is_counter(field)
     return type(field) == 'string' and #field > 42 and not string.find(string.sub(field, 1, 26), '[^0-9a-f]') and
         not string.find(string.sub(field, 27, 42), '%D')
@@ -171,7 +172,7 @@ if number < tonumber(ARGV[7]) then
 end
 local all, most, cursor = ARGV[6] == '1', tonumber(ARGV[5]), state[5]
 if not batch then
-    local counters, room, begun = {}, most, tonumber(state[6] or '') or now
+    local counters, punctual, room, begun = {}, {}, most, tonumber(state[6] or '') or now
     local since = tonumber(state[4] or '') or begun
     -- A scan begins. What it finds came after the scan before it began, which has found all that waited then.
     if all and not cursor then
@@ -188,8 +189,10 @@ if not batch then
             units = 0
         end
         if units and units ~= 0 and (ends == 0 or ends > now) then
-            counters[#counters + 1] = counter
-            counters[#counters + 1] = units
+            -- Late units first: the other store forgives none to a counter that was just used.
+            local into = ends < LATE and punctual or counters
+            into[#into + 1] = counter
+            into[#into + 1] = units
         end
     end
     -- Exhausted counters first, and at most half of a batch of all: the scan goes on however many there are.
@@ -215,6 +218,9 @@ if not batch then
         call('HSET', root, 'cursor:' .. region, cursor)
     elseif all then
         call('HDEL', root, 'cursor:' .. region)
+    end
+    for i = 1, #punctual do
+        counters[#counters + 1] = punctual[i]
     end
     if counters[1] then
         batch = {sender = sender, number = number + 1, since = since, counters = counters}

@@ -20,6 +20,7 @@
 #define MET_MS       6000             /* the same, alone: that store remembers a check for 10 s */
 #define OWNER        26               /* digits of rule and tier in the name of a ledger's counter */
 #define HEAD         (OWNER + 16)     /* and of the end of its window */
+#define LATE_US      INT64_C(5000000000000000) /* above any end of a window: plus when a late delta began */
 #define WORD         64               /* bytes of identities, terms and senders, with a zero byte */
 #define DOWN_AFTER   3                /* failures in a row, and the region's state is DOWN */
 #define UNKNOWN_MS   60000            /* after which units of an unknown rule are dropped */
@@ -512,6 +513,14 @@ static int64_t punctual_us(const struct link *link)
     return 4 * link->regions->with.interval_us + WEIR__SYNC_LATE_MS * INT64_C(1000);
 }
 
+/* For how long the units of a counter waited, at the host and here; 0: they are punctual. `at_us`: of its field. */
+static int64_t age_of(const struct link *link, int64_t at_us)
+{
+    int64_t batch_us = link->age_us > punctual_us(link) ? link->age_us : 0;
+    int64_t delta_us = at_us >= LATE_US ? link->clock_us - (at_us - LATE_US) : 0;
+    return delta_us > batch_us ? delta_us : batch_us;
+}
+
 static void fill_op(const struct link *link, const weir_rules *rules, int64_t wall_us, size_t place)
 {
     struct taken *taken = &link->taken[place];
@@ -534,14 +543,13 @@ static void fill_op(const struct link *link, const weir_rules *rules, int64_t wa
     op->level = quota->limit.hard;
     op->own_delta = true;
     op->scope.kind = WEIR__SCOPE_OTHER;
-    if (op->limit.algorithm == WEIR_FIXED_WINDOW) {
-        char ends[HEAD - OWNER + 1] = {0};
-        memcpy(ends, taken->field + OWNER, sizeof ends - 1);
-        int64_t left_us = strtoll(ends, NULL, 10) - link->clock_us;
-        op->left_us = left_us > 0 ? left_us : -2;
-    } else if (link->age_us > punctual_us(link)) {
-        op->left_us = link->age_us;
-    }
+    char time[HEAD - OWNER + 1] = {0};
+    memcpy(time, taken->field + OWNER, sizeof time - 1);
+    int64_t at_us = strtoll(time, NULL, 10);
+    if (op->limit.algorithm == WEIR_FIXED_WINDOW)
+        op->left_us = at_us > link->clock_us && at_us < LATE_US ? at_us - link->clock_us : -2;
+    else
+        op->left_us = age_of(link, at_us);
     if (weir__on_wall(&op->limit) && op->limit.align == WEIR_ALIGN_CALENDAR)
         weir__sync_bounds(&op->limit, wall_us, op->bounds_us);
     op->limit.zone = NULL;

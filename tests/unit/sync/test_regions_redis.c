@@ -368,6 +368,60 @@ TEST(a_key_that_another_region_exhausts_is_pushed)
     regions_end();
 }
 
+/* ---- Late deltas ---- */
+
+static int64_t ahead_ns;
+
+static weir_time clock_ahead(const weir_segment *segment)
+{
+    weir_time now = weir_clock(segment);
+    now.mono_ns += ahead_ns;
+    now.wall_ns += ahead_ns;
+    return now;
+}
+
+/* A host that its store did not reach for minutes admits within the limit: no region denies for that afterwards. */
+TEST(late_deltas_of_a_host_are_late_in_other_regions)
+{
+    enum { MINUTES = 5 };
+    static const char *const rules[] = {GLOBAL("limit: 60, window: 1m"),
+                                        GLOBAL("limit: 60, window: 1m, algorithm: sliding_window_counter"),
+                                        GLOBAL("limit: 60, window: 1m, algorithm: sliding_window_log")};
+    for (size_t k = 0; k < 3; k++) {
+        int before = test_failures;
+        if (!regions_begin(rules[k], 0))
+            return;
+        ahead_ns = 0;
+        weir__sync_free(regions[0].host.sync);
+        regions[0].host.now = clock_ahead;
+        host_start_sync(&regions[0].host);
+        use(0, 1);
+        use(1, 1);
+        sync_regions();
+        for (int i = 0; i < MINUTES; i++) {
+            ahead_ns += 61 * WEIR_SECOND;
+            use(0, 30);
+        }
+        in_region(0, "DEL weir:a:" KEY); /* expired */
+        struct weir__ledger_header *header = regions[0].host.engine->deltas.ledger.header;
+        weir__store64(&header->acked_ms, weir__load64(&header->acked_ms) - MINUTES * 61000);
+        sync_hosts();
+        CHECK_EQ(waiting_units(0, 1), MINUTES * 30);
+        /* What it uses now is punctual, and not the same counter of the ledger. */
+        use(0, 1);
+        sync_hosts();
+        CHECK_EQ(waiting(0, 1), 2);
+        in_region(1, "DEL weir:a:" KEY);
+        CHECK_EQ(exchange(0, 1, true), 2);
+        weir__sync_schedule_all(regions[1].host.sync);
+        sync_hosts();
+        CHECK(left_in(1) >= 10 && left_in(1) < 60);
+        if (test_failures != before)
+            printf("  %d left with %s", (int)left_in(1), rules[k]);
+        regions_end();
+    }
+}
+
 /* ---- Many keys ---- */
 
 /* Adds a unit of each of many keys to the ledger of region 0 for region 1; the first ones are exhausted. `field`: of a
