@@ -47,9 +47,11 @@ if ARGV[3] then
     local sender = keys[#keys]
     local last = call('GET', sender)
     -- Numbers of a region never fall; an old one may arrive late over a lost connection. A host's fall with its ledger.
-    repeated = last == ARGV[3] or last and string.find(sender, '::r[^:]*:%d+$') and tonumber(last) >= ARGV[3] + 0
+    local of_region = string.find(sender, '::r[^:]*:%d+$')
+    repeated = last == ARGV[3] or last and of_region and tonumber(last) >= ARGV[3] + 0
     if not repeated then
-        call('SET', sender, ARGV[3], 'PX', 14400000) -- a sync_interval is an hour at most, and one may fail
+        -- A host's sync_interval is an hour at most, and one may fail; a region repeats its batch after any partition.
+        call('SET', sender, ARGV[3], 'PX', of_region and 2592000000 or 14400000)
         if ARGV[4] and last ~= ARGV[4] then
             local gap = ARGV[4] - (tonumber(last or '') or -1000000)
             missed = gap > 0 and gap < 1000000 and gap % 1 == 0 and gap or all

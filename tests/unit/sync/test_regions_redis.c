@@ -660,6 +660,14 @@ TEST(an_old_batch_that_arrives_late_counts_nothing)
     CHECK_EQ(used_in(1), 30);
     CHECK_EQ(exchange(0, 1, true), 1);
     CHECK_EQ(used_in(1), 40);
+    /* The number is known for as long as a partition may last. */
+    (void)in_region(1, "PING");
+    redisReply *keys = server_reply("KEYS weir::r*");
+    CHECK_EQ(keys->elements, 1);
+    char command[128];
+    snprintf(command, sizeof command, "PTTL %s", keys->element[0]->str);
+    CHECK(atoll(in_region(1, command)) > INT64_C(29) * 86400 * 1000);
+    freeReplyObject(keys);
     regions_end();
 }
 
