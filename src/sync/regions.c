@@ -53,7 +53,7 @@ struct link {
     /* The batch. */
     char sender[WORD];
     int64_t batch, age_us, clock_us;
-    size_t count;
+    size_t count, kept; /* kept: of these, those that return to the ledger */
     bool more; /* counters may wait for the next batch */
     struct taken *taken;
     struct weir__store_op *ops;
@@ -635,6 +635,7 @@ static int report_done(struct link *link, const char *term)
     for (size_t i = 0; i < link->count; i++) {
         const char *fate = fate_of(link, i);
         returned += fate != NULL;
+        link->kept += fate && *fate == 'k';
         units += fate || link->taken[i].units < 0 ? 0 : link->taken[i].units;
         unknown |= !link->taken[i].known;
     }
@@ -689,6 +690,7 @@ int weir__regions_exchange(struct weir__regions *regions, size_t index, bool all
         int own = take(link, term, all);
         if (own) /* sync logs that the own store is unavailable */
             return own;
+        link->kept = 0;
         error = link->count ? send_batch(link, identity) : 0;
         own = link->count && !error ? report_done(link, term) : 0;
         publish_bytes(link);
@@ -704,6 +706,7 @@ int weir__regions_exchange(struct weir__regions *regions, size_t index, bool all
         return error;
     }
     link->failed = 0;
-    *more = met && link->more;
-    return met ? (int)link->count : 0;
+    size_t left = met ? link->count - link->kept : 0;
+    *more = met && link->more && (left || !link->count);
+    return (int)left;
 }

@@ -49,8 +49,9 @@ int weir__regions_elect(struct weir__regions *regions);
 void weir__regions_leave(struct weir__regions *regions);
 /*
  * Sends one batch to the other region of this index: of all counters, or only of exhausted ones. Returns how many
- * counters it had, 0 also without an election; or an error: the batch is repeated by the next call. *more: the next
- * call should follow at once, as not all counters that were asked for fit in the batch.
+ * counters it had, without those that return to the ledger, 0 also without an election; or an error: the batch is
+ * repeated by the next call. *more: the next call should follow at once, as not all counters that were asked for fit in
+ * the batch; never if all of a batch return.
  */
 int weir__regions_exchange(struct weir__regions *regions, size_t index, bool all, bool *more);
 

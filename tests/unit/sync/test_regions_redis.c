@@ -798,8 +798,29 @@ TEST(foreign_values_lose_no_other_units)
     in_region(1, "LPUSH weir:a:" KEY " nonsense"); /* the counter there has a wrong type: the units wait */
     use(0, 1);
     sync_hosts();
-    CHECK_EQ(exchange(0, 1, true), 1);
+    CHECK_EQ(exchange(0, 1, true), 0);
     CHECK_EQ(waiting_units(0, 1), 1);
+    regions_end();
+}
+
+/* Without a pause, the agent would retry them as fast as the network allows. */
+TEST(a_batch_whose_counters_all_return_is_followed_by_a_pause)
+{
+    enum { KEYS = 3000 };
+    char field[256];
+    if (!regions_begin(GLOBAL("limit: 1000, window: 365d, algorithm: fixed_window"), 0))
+        return;
+    use(0, 1);
+    sync_hosts();
+    first_field(field);
+    CHECK_EQ(exchange(0, 1, true), 1);
+    memset(field, 'f', 26); /* a rule that the agent does not have */
+    use_keys(field, KEYS, KEYS);
+    for (int i = 0; i < 3; i++) {
+        CHECK_EQ(exchange(0, 1, i != 1), 0);
+        CHECK(!more_waits);
+    }
+    CHECK_EQ(waiting(0, 1), KEYS);
     regions_end();
 }
 
