@@ -23,7 +23,6 @@
 #define LATE_US      INT64_C(5000000000000000) /* above any end of a window: plus when a late delta began */
 #define WORD         64               /* bytes of identities, terms and senders, with a zero byte */
 #define DOWN_AFTER   3                /* failures in a row, and the region's state is DOWN */
-#define UNKNOWN_MS   60000            /* after which units of an unknown rule are dropped */
 #define ARGUMENTS    10               /* of a call, but those of `done` */
 
 /* A counter of a batch. */
@@ -31,7 +30,7 @@ struct taken {
     char field[HEAD + WEIR__STORE_NAME_MAX + 1];
     size_t len;
     int64_t units;
-    bool known; /* there is a rule for it */
+    bool known, dropped; /* there is a rule for it; there has been none for long */
 };
 
 /* The exchange with one region, by one thread at a time. */
@@ -46,13 +45,13 @@ struct link {
     bool met;
     int64_t met_ms;
     int64_t timeout_us;
-    uint64_t unknown_ms; /* since when units of unknown rules wait; 0: none do */
     char term[WORD];     /* in which it took batches */
     int64_t number;      /* of the last one */
 
     /* The batch. */
     char sender[WORD];
     int64_t batch, age_us, clock_us;
+    struct weir__unknown_rules unknown;
     size_t count, kept; /* kept: of these, those that return to the ledger */
     bool more; /* counters may wait for the next batch */
     struct taken *taken;
@@ -494,6 +493,30 @@ static const struct weir__rule *rule_of(const weir_rules *rules, uint64_t id)
     return NULL;
 }
 
+bool weir__unknown_rules_look(struct weir__unknown_rules *unknown, uint64_t rule, bool known, int64_t now_ms)
+{
+    struct weir__unknown_rule *found = NULL, *spare = &unknown->rules[0];
+    for (size_t i = 0; i < WEIR__UNKNOWN_RULES && !found; i++) {
+        struct weir__unknown_rule *one = &unknown->rules[i];
+        if (one->seen_ms && one->rule == rule)
+            found = one;
+        if (one->seen_ms < spare->seen_ms)
+            spare = one;
+    }
+    if (known) {
+        if (found)
+            found->seen_ms = 0;
+        return false;
+    }
+    if (!found || now_ms - found->seen_ms > WEIR__UNKNOWN_FORGET_MS) {
+        found = found ? found : spare;
+        found->rule = rule;
+        found->since_ms = now_ms;
+    }
+    found->seen_ms = now_ms;
+    return now_ms - found->since_ms >= WEIR__UNKNOWN_DROP_MS;
+}
+
 static const struct weir__quota *quota_of(const struct weir__rule *rule, uint64_t tier)
 {
     const struct weir__quota *first = NULL;
@@ -521,7 +544,7 @@ static int64_t age_of(const struct link *link, int64_t at_us)
     return delta_us > batch_us ? delta_us : batch_us;
 }
 
-static void fill_op(const struct link *link, const weir_rules *rules, int64_t wall_us, size_t place)
+static void fill_op(struct link *link, const weir_rules *rules, int64_t wall_us, size_t place)
 {
     struct taken *taken = &link->taken[place];
     struct weir__store_op *op = &link->ops[place];
@@ -531,6 +554,7 @@ static void fill_op(const struct link *link, const weir_rules *rules, int64_t wa
     memcpy(digits, taken->field + 13, 13);
     const struct weir__quota *quota = quota_of(rule_of(rules, rule), strtoull(digits, NULL, 16));
     taken->known = quota != NULL;
+    taken->dropped = weir__unknown_rules_look(&link->unknown, rule, taken->known, weir__monotonic_ms());
     if (!quota) {
         const struct weir__naming naming = {link->store.prefix, link->store.hash_keys};
         weir__sync_fill_nothing(&naming, op);
@@ -606,14 +630,12 @@ static int read_done(struct weir__store_request *request, const redisReply *repl
 }
 
 /* What becomes of the units of an op that took nothing; NULL: it took them. */
-static const char *fate_of(struct link *link, size_t place)
+static const char *fate_of(const struct link *link, size_t place)
 {
     const struct weir__store_op *op = &link->ops[place];
-    uint64_t now_ms = (uint64_t)weir__monotonic_ms();
     if (link->taken[place].known)
         return op->error || op->other_window > 0 ? "keep" : NULL;
-    link->unknown_ms = link->unknown_ms ? link->unknown_ms : now_ms;
-    return now_ms - link->unknown_ms < UNKNOWN_MS ? "keep" : "drop";
+    return link->taken[place].dropped ? "drop" : "keep";
 }
 
 static int64_t missed_by(const struct link *link)
@@ -631,13 +653,11 @@ static int report_done(struct link *link, const char *term)
     char number[24], missed[24];
     size_t returned = 0;
     int64_t outcome = 0, units = 0;
-    bool unknown = false;
     for (size_t i = 0; i < link->count; i++) {
         const char *fate = fate_of(link, i);
         returned += fate != NULL;
         link->kept += fate && *fate == 'k';
         units += fate || link->taken[i].units < 0 ? 0 : link->taken[i].units;
-        unknown |= !link->taken[i].known;
     }
     snprintf(number, sizeof number, "%" PRId64, link->batch);
     snprintf(missed, sizeof missed, "%" PRId64, missed_by(link));
@@ -650,8 +670,6 @@ static int report_done(struct link *link, const char *term)
         weir__redis_add_text(&call.command, fate, 4);
         weir__redis_add_text(&call.command, link->taken[i].field, link->taken[i].len);
     }
-    if (!unknown || (uint64_t)weir__monotonic_ms() - link->unknown_ms >= UNKNOWN_MS)
-        link->unknown_ms = 0;
     int error = finish_call(link->own, &call, regions->own.deadline_us, read_done, &outcome);
     if (!error && outcome && link->stats) {
         weir__count(&link->stats->batches, 1);

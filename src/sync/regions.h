@@ -55,6 +55,24 @@ void weir__regions_leave(struct weir__regions *regions);
  */
 int weir__regions_exchange(struct weir__regions *regions, size_t index, bool all, bool *more);
 
+/* ---- Rules that are unknown ---- */
+
+#define WEIR__UNKNOWN_RULES     32
+#define WEIR__UNKNOWN_DROP_MS   60000  /* units of a rule that has been unknown for so long are dropped */
+#define WEIR__UNKNOWN_FORGET_MS 300000 /* without units, such as in a partition; five times the longest interval */
+
+/* The rules that counters of a ledger have and weir.yaml has not. If there are more, the one that was seen least recently
+ * begins anew. */
+struct weir__unknown_rules {
+    struct weir__unknown_rule {
+        uint64_t rule;
+        int64_t since_ms, seen_ms; /* unknown since, and at the last look; seen_ms 0: free */
+    } rules[WEIR__UNKNOWN_RULES];
+};
+
+/* Notes whether the rule of a counter is known. True: it has been unknown for so long that its units are dropped. */
+bool weir__unknown_rules_look(struct weir__unknown_rules *unknown, uint64_t rule, bool known, int64_t now_ms);
+
 /* ---- The agent's threads ---- */
 
 struct weir__region_threads;

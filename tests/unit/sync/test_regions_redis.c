@@ -803,6 +803,28 @@ TEST(foreign_values_lose_no_other_units)
     regions_end();
 }
 
+TEST(units_of_a_rule_are_dropped_once_it_was_unknown_for_a_minute)
+{
+    struct weir__unknown_rules unknown = {0};
+    for (int64_t ms = 1000; ms < 61000; ms += 1000) {
+        CHECK(!weir__unknown_rules_look(&unknown, 1, false, ms));
+        CHECK(!weir__unknown_rules_look(&unknown, 2, ms < 30000, ms));
+        CHECK(!weir__unknown_rules_look(&unknown, 3, true, ms)); /* batches of other rules go on */
+    }
+    CHECK(weir__unknown_rules_look(&unknown, 1, false, 61000));
+    CHECK(weir__unknown_rules_look(&unknown, 1, false, 61050));
+    CHECK(!weir__unknown_rules_look(&unknown, 2, false, 61000)); /* the time of each is its own */
+    CHECK(!weir__unknown_rules_look(&unknown, 1, true, 62000));
+    CHECK(!weir__unknown_rules_look(&unknown, 1, false, 63000));
+    CHECK(weir__unknown_rules_look(&unknown, 1, false, 123000));
+    /* After a partition it begins anew: the rule may have been known meanwhile. */
+    CHECK(!weir__unknown_rules_look(&unknown, 1, false, 123001 + WEIR__UNKNOWN_FORGET_MS));
+    /* More rules than there is room for. */
+    for (uint64_t rule = 10; rule < 10 + 2 * WEIR__UNKNOWN_RULES; rule++)
+        CHECK(!weir__unknown_rules_look(&unknown, rule, false, 500000));
+    CHECK(weir__unknown_rules_look(&unknown, 9 + 2 * WEIR__UNKNOWN_RULES, false, 600000));
+}
+
 /* Without a pause, the agent would retry them as fast as the network allows. */
 TEST(a_batch_whose_counters_all_return_is_followed_by_a_pause)
 {
