@@ -317,6 +317,7 @@ static void stop(struct agent_threads *threads)
     pthread_cond_broadcast(&threads->end);
     pthread_cond_signal(&threads->queried);
     pthread_mutex_unlock(&threads->lock);
+    weir__region_threads_end(threads->regions);   /* before all that may take long */
     weir__dispatcher_finish(threads->dispatcher); /* before the other threads, which may wait for a database */
     for (size_t i = 0; i < threads->started; i++)
         pthread_join(threads->threads[i], NULL);

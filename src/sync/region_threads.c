@@ -8,7 +8,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#define RETRY_MS 200 /* after an error */
+#define RETRY_MS 200     /* after an error */
+#define END_US   1000000 /* for the last exchange: the agent is killed after three seconds */
 
 struct region_thread {
     struct weir__region_threads *all;
@@ -136,14 +137,23 @@ struct weir__region_threads *weir__region_threads_start(const struct weir__confi
     return NULL;
 }
 
-void weir__region_threads_stop(struct weir__region_threads *all)
+void weir__region_threads_end(struct weir__region_threads *all)
 {
     if (!all)
         return;
     pthread_mutex_lock(&all->lock);
+    if (!all->ending && all->regions)
+        weir__regions_end(all->regions, END_US);
     all->ending = true;
     pthread_cond_broadcast(&all->end);
     pthread_mutex_unlock(&all->lock);
+}
+
+void weir__region_threads_stop(struct weir__region_threads *all)
+{
+    if (!all)
+        return;
+    weir__region_threads_end(all);
     for (size_t i = 0; i < all->started; i++)
         pthread_join(all->threads[i].thread, NULL);
     if (all->regions)

@@ -66,6 +66,7 @@ struct weir__regions {
     struct weir__blocking_client *client;
     struct link links[WEIR__REGIONS_MAX];
     struct weir__ledger_header *header; /* NULL: no ledger */
+    uint64_t until_us;                  /* calls end then; 0: by their own deadlines */
 
     pthread_mutex_t lock; /* of the following */
     bool elected;
@@ -114,6 +115,10 @@ static bool link_make(struct weir__regions *regions, size_t index)
     link->taken = calloc(WEIR__REGION_BATCH_MAX, sizeof *link->taken);
     link->ops = calloc(WEIR__REGION_BATCH_MAX, sizeof *link->ops);
     link->groups = calloc(WEIR__REGION_BATCH_MAX, sizeof *link->groups);
+    if (link->own && link->client) {
+        weir__blocking_client_until(link->own, &regions->until_us);
+        weir__blocking_client_until(link->client, &regions->until_us);
+    }
     if (!link->own || !link->client || !link->taken || !link->ops || !link->groups)
         return false;
     for (uint32_t i = 0; i < WEIR__REGION_BATCH_MAX; i++)
@@ -151,6 +156,7 @@ struct weir__regions *weir__regions_new(const struct weir__regions_options *opti
     regions->client = weir__blocking_client_new(&regions->own);
     bool good = regions->client && weir__random_fill(random, sizeof random) == 0;
     if (good) {
+        weir__blocking_client_until(regions->client, &regions->until_us);
         *weir__write_hex(regions->agent, random[0], 8) = 0;
         *weir__write_hex(regions->spare_identity, random[1], 8) = 0;
     }
@@ -318,11 +324,17 @@ static int read_nothing(struct weir__store_request *request, const redisReply *r
     return 0;
 }
 
+void weir__regions_end(struct weir__regions *regions, int64_t within_us)
+{
+    weir__store64(&regions->until_us, (uint64_t)(weir__monotonic_us() + within_us));
+}
+
 void weir__regions_leave(struct weir__regions *regions)
 {
     const char *arguments[] = {"leave", regions->agent};
-    (void)!run_call(regions->client, regions->root, arguments, WEIR__COUNT(arguments), regions->own.deadline_us,
-                    read_nothing, NULL);
+    weir__store64(&regions->until_us, (uint64_t)(weir__monotonic_us() + OWN_US));
+    (void)!run_call(regions->client, regions->root, arguments, WEIR__COUNT(arguments), OWN_US, read_nothing, NULL);
+    weir__store64(&regions->until_us, 0);
     pthread_mutex_lock(&regions->lock);
     regions->elected = false;
     pthread_mutex_unlock(&regions->lock);

@@ -45,6 +45,8 @@ void weir__regions_clear(weir *engine);
 
 /* One round of the election. 1: this agent is elected; 0: another one is; or an error. */
 int weir__regions_elect(struct weir__regions *regions);
+/* Another thread may call it: all calls but weir__regions_leave end within so long from now, also those under way. */
+void weir__regions_end(struct weir__regions *regions, int64_t within_us);
 /* Gives the election up, so that another agent is elected at once. */
 void weir__regions_leave(struct weir__regions *regions);
 /*
@@ -81,7 +83,9 @@ struct weir__region_threads;
  * options, which was logged. */
 struct weir__region_threads *weir__region_threads_start(const struct weir__config *config,
                                                         const struct weir__logger *log, weir *engine, bool *failed);
-/* A last exchange, then they end. NULL is allowed. */
+/* Each does a last exchange, and ends: after one second at most. NULL is allowed. */
+void weir__region_threads_end(struct weir__region_threads *threads);
+/* The same, waits for them, and frees all. NULL is allowed. */
 void weir__region_threads_stop(struct weir__region_threads *threads);
 
 #endif

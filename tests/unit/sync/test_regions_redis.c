@@ -9,6 +9,9 @@
 #include "sync/regions.h"
 
 #include <inttypes.h>
+#include <pthread.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <weir/store.h>
 
 #define GLOBAL(more) "rules: [{name: a, key: \"${client_ip}\", scope: global, consistency: eventual, " more "}]\n"
@@ -668,6 +671,46 @@ TEST(an_old_batch_that_arrives_late_counts_nothing)
     snprintf(command, sizeof command, "PTTL %s", keys->element[0]->str);
     CHECK(atoll(in_region(1, command)) > INT64_C(29) * 86400 * 1000);
     freeReplyObject(keys);
+    regions_end();
+}
+
+/* ---- The end of an agent ---- */
+
+static void *exchange_with_silence(void *error)
+{
+    bool more;
+    *(int *)error = weir__regions_exchange(regions[0].agent, index_of(0, 1), true, &more);
+    return NULL;
+}
+
+/* It may wait for another region's reply, for as long as eight times the timeout. */
+TEST(an_exchange_under_way_ends_with_the_agent)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    if (!regions_begin(GLOBAL("limit: 100, window: 365d, algorithm: fixed_window"), 0))
+        return;
+    snprintf(address.sun_path, sizeof address.sun_path, "%s-silent", server.socket);
+    int silent = socket(AF_UNIX, SOCK_STREAM, 0);
+    CHECK_EQ(bind(silent, (const struct sockaddr *)&address, sizeof address), 0);
+    CHECK_EQ(listen(silent, 8), 0);
+    struct weir__store_options there = regions[1].store;
+    strcat(regions[1].store.seeds[0].name, "-silent");
+    replace_agent(0);
+    pthread_t thread;
+    int error = 0;
+    CHECK_EQ(pthread_create(&thread, NULL, exchange_with_silence, &error), 0);
+    usleep(100000); /* in flight, most of the time */
+    double begun = awake_seconds();
+    weir__regions_end(regions[0].agent, 300000);
+    pthread_join(thread, NULL);
+    CHECK_EQ(error, WEIR_ESTORESLOW);
+    CHECK(awake_seconds() - begun < 2);
+    weir__regions_leave(regions[0].agent);
+    CHECK_EQ(atoi(in_region(0, "EXISTS weir::{regions}:leader")), 0);
+    regions[1].store = there;
+    close(silent);
+    unlink(address.sun_path);
+    replace_agent(0);
     regions_end();
 }
 
