@@ -161,18 +161,34 @@ void weir__delta_ledger_stats(const struct weir__delta_ledger *deltas, weir_ledg
                                  .lease_waits = weir__load64(&h->lease_waits)};
 }
 
+/* Of 1 to 31 characters that weir.yaml allows. The file may have been written by others. */
+static bool is_region_name(const char *name, size_t size)
+{
+    size_t len = strnlen(name, size);
+    bool good = len > 0 && len < size;
+    for (size_t i = 0; i < len; i++)
+        good &= weir__is_digit(name[i]) || name[i] == '-' || (name[i] >= 'a' && name[i] <= 'z');
+    return good;
+}
+
 bool weir__delta_ledger_region(const struct weir__delta_ledger *deltas, unsigned index, weir_region_stats *stats)
 {
     const struct weir__ledger_header *h = deltas->ledger.header;
-    if (!h || weir__load32(&deltas->mapped.lost) || index >= WEIR__LEDGER_REGIONS || !h->regions[index].name[0])
+    if (!h || weir__load32(&deltas->mapped.lost) || index >= WEIR__LEDGER_REGIONS)
         return false;
     const struct weir__ledger_region *r = &h->regions[index];
+    char name[sizeof r->name];
+    memcpy(name, r->name, sizeof name);
+    if (!is_region_name(name, sizeof name))
+        return false;
+    uint64_t state = weir__load64(&r->state), lag_us = weir__load64(&r->lag_us);
     bool leader = weir__load64(&h->region_leader) && is_alive(h, weir__coarse_ms());
     *stats =
         (weir_region_stats){.leader = leader,
-                            .state = leader ? (enum weir_region_state)weir__load64(&r->state) : WEIR_REGION_UNKNOWN,
+                            .state = leader && state <= WEIR_REGION_DOUBLE ? (enum weir_region_state)state
+                                                                           : WEIR_REGION_UNKNOWN,
                             .last_error = -(int)(weir__load64(&r->last_error) & 0xffff),
-                            .lag_ns = (int64_t)weir__load64(&r->lag_us) * 1000,
+                            .lag_ns = lag_us < INT64_MAX / 1000 ? (int64_t)lag_us * 1000 : 0,
                             .waiting = weir__load64(&r->waiting),
                             .units_sent = weir__load64(&r->units_sent),
                             .units_dropped = weir__load64(&r->units_dropped),
@@ -180,7 +196,8 @@ bool weir__delta_ledger_region(const struct weir__delta_ledger *deltas, unsigned
                             .failures = weir__load64(&r->failures),
                             .bytes_out = weir__load64(&r->bytes_out),
                             .bytes_in = weir__load64(&r->bytes_in)};
-    memcpy(stats->name, r->name, sizeof stats->name - 1);
+    _Static_assert(sizeof name <= sizeof stats->name, "the API has room for a name");
+    memcpy(stats->name, name, sizeof name);
     return true;
 }
 

@@ -889,6 +889,31 @@ TEST(a_batch_whose_counters_all_return_is_followed_by_a_pause)
     regions_end();
 }
 
+/* Readers use the state as an index, and show the name. */
+TEST(statistics_in_a_file_that_others_wrote_are_bounded)
+{
+    struct weir_region_stats stats;
+    if (!regions_begin(GLOBAL("limit: 100, window: 1h"), 0))
+        return;
+    sync_regions();
+    weir *engine = regions[0].host.engine;
+    struct weir__ledger_region *region = &engine->deltas.ledger.header->regions[0];
+    CHECK_EQ(weir_region_stats_read(engine, 0, &stats), 0);
+    CHECK(stats.leader && stats.state == WEIR_REGION_UP);
+    weir__store64(&region->state, 1000);
+    weir__store64(&region->lag_us, UINT64_MAX);
+    CHECK_EQ(weir_region_stats_read(engine, 0, &stats), 0);
+    CHECK(stats.state == WEIR_REGION_UNKNOWN && stats.lag_ns == 0);
+    static const char *const bad[] = {"", "a\"b", "US", "a\n", "\xff"};
+    for (size_t i = 0; i < WEIR__COUNT(bad); i++) {
+        snprintf(region->name, sizeof region->name, "%s", bad[i]);
+        CHECK_EQ(weir_region_stats_read(engine, 0, &stats), WEIR_ENOENT);
+    }
+    memset(region->name, 'a', sizeof region->name);
+    CHECK_EQ(weir_region_stats_read(engine, 0, &stats), WEIR_ENOENT);
+    regions_end();
+}
+
 /* ---- Partitions ---- */
 
 TEST(a_partition_loses_nothing_and_counts_nothing_twice)
