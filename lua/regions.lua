@@ -16,7 +16,7 @@ local call, format = redis.call, string.format
 local root, what, agent = KEYS[1], ARGV[1], ARGV[2]
 local clock = call('TIME')
 local now = clock[1] * 1000000 + clock[2]
-local LEASE, NAMED, KEPT, ALL, PAGE, LATE = 1500, 10000, 16, 1099511627776, 64, 5000000000000000
+local LEASE, NAMED, ABSENT, KEPT, ALL, PAGE, LATE = 1500, 10000, 86400000, 16, 1099511627776, 64, 5000000000000000
 local function digits(number)
     return format('%.0f', number)
 end
@@ -78,12 +78,22 @@ if what == 'elect' then
         if not leader or term < tonumber(ARGV[8]) then
             term = math.max(term, tonumber(ARGV[8]), (now - now % 1000) / 1000 - 1) + 1
         end
-        for region in string.gmatch(state[3] or '', '%S+') do
-            if not string.find(' ' .. regions .. ' ', ' ' .. region .. ' ', 1, true) then
-                call('DEL', root .. ':to:' .. region, root .. ':push:' .. region, root .. ':sent:' .. region,
-                    root .. ':acked:' .. region)
-                call('HDEL', root, 'batch:' .. region, 'since:' .. region, 'begun:' .. region, 'cursor:' .. region,
-                    'dropped:' .. region)
+        -- A region that is no longer listed may have been left out by mistake, or on one host: its ledger stays for a day.
+        local before = state[3] or ''
+        for region in string.gmatch(before ~= regions and before .. ' ' .. regions or '', '%S+') do
+            local function has(list)
+                return string.find(' ' .. list .. ' ', ' ' .. region .. ' ', 1, true)
+            end
+            local ledger, push, sent = root .. ':to:' .. region, root .. ':push:' .. region, root .. ':sent:' .. region
+            if not has(regions) then
+                call('PEXPIRE', ledger, ABSENT)
+                call('PEXPIRE', push, ABSENT)
+                call('PEXPIRE', sent, ABSENT)
+            elseif not has(before) then
+                local kept = call('PERSIST', ledger) + call('PERSIST', push) + call('PERSIST', sent)
+                if kept == 0 then
+                    call('HDEL', root, 'since:' .. region, 'begun:' .. region, 'cursor:' .. region)
+                end
             end
         end
         host = ARGV[3]

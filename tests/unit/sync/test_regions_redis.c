@@ -81,7 +81,7 @@ static void put_in(int region, const char *key, const char *value)
 
 /* ---- Regions ---- */
 
-static struct weir__regions *agent_make(int region, const char *name)
+static struct weir__regions *agent_with(int region, const char *name, int others)
 {
     struct weir__regions_options options = {.engine = regions[region].host.engine,
                                             .log = &no_log,
@@ -89,13 +89,18 @@ static struct weir__regions *agent_make(int region, const char *name)
                                             .host = "host",
                                             .own = &regions[region].store,
                                             .interval_us = 1000000};
-    for (int other = 0; other < REGIONS; other++)
+    for (int other = 0; other < others; other++)
         if (other != region)
             options.others[options.other_count++] =
                 (struct weir__other_region){.name = names[other], .store = &regions[other].store};
     struct weir__regions *agent = weir__regions_new(&options);
     CHECK(agent != NULL);
     return agent;
+}
+
+static struct weir__regions *agent_make(int region, const char *name)
+{
+    return agent_with(region, name, REGIONS);
 }
 
 static size_t index_of(int region, int other)
@@ -911,6 +916,41 @@ TEST(statistics_in_a_file_that_others_wrote_are_bounded)
     }
     memset(region->name, 'a', sizeof region->name);
     CHECK_EQ(weir_region_stats_read(engine, 0, &stats), WEIR_ENOENT);
+    regions_end();
+}
+
+/* weir.yaml of one host, or for a while, has fewer regions. */
+TEST(a_region_that_is_left_out_keeps_its_ledger_for_a_day)
+{
+    static const char *const keys[] = {"to", "sent"};
+    char command[64];
+    if (!regions_begin(GLOBAL("limit: 1000, window: 365d, algorithm: fixed_window"), 0))
+        return;
+    use(0, 10);
+    sync_hosts();
+    weir__regions_free(regions[0].agent);
+    in_region(0, "DEL weir::{regions}:leader");
+    in_region(0, "SET weir::{regions}:sent:ap-south nonsense");
+    regions[0].agent = agent_with(0, names[0], 2);
+    for (int i = 0; i < 2; i++) {
+        CHECK_EQ(weir__regions_elect(regions[0].agent), 1);
+        for (size_t k = 0; k < WEIR__COUNT(keys); k++) {
+            snprintf(command, sizeof command, "PTTL weir::{regions}:%s:ap-south", keys[k]);
+            int64_t ttl_ms = atoll(in_region(0, command));
+            CHECK(ttl_ms > 86000000 && ttl_ms <= 86400000);
+        }
+    }
+    CHECK_EQ(atoi(in_region(0, "PTTL " TO "us-east")), -1);
+    use(0, 5);
+    sync_hosts();
+    CHECK_EQ(waiting_units(0, 2), 10);
+    /* It is back. */
+    in_region(0, "DEL weir::{regions}:sent:ap-south");
+    replace_agent(0);
+    CHECK_EQ(atoi(in_region(0, "PTTL " TO "ap-south")), -1);
+    sync_regions();
+    CHECK_EQ(used_in(1), 15);
+    CHECK_EQ(used_in(2), 10);
     regions_end();
 }
 
