@@ -156,20 +156,23 @@ bool weir__store_url(const struct weir__store *store, char *to, size_t size, cha
     char password[PASSWORD_MAX];
     *to = 0;
     bool good = add(to, size, store->url, false);
+    *why = 0;
     for (size_t i = 0; i < store->setting_count && good; i++) {
         const char *name = store->settings[i].name, *value = store->settings[i].value;
         if (strcmp(name, "consistency") == 0)
             continue;
         if (strcmp(name, "password_file") == 0) {
-            if (!password_read(value, password, why, why_size))
-                return false;
+            good = password_read(value, password, why, why_size);
+            if (!good)
+                break;
             name = "password";
             value = password;
         }
         good = add(to, size, strchr(to, '?') ? "&" : "?", false) && add(to, size, name, false) &&
                add(to, size, "=", false) && add(to, size, value, true);
     }
-    if (!good)
+    explicit_bzero(password, sizeof password);
+    if (!good && !*why)
         snprintf(why, why_size, "its URL and settings are too long");
     return good;
 }
@@ -178,8 +181,10 @@ bool weir__store_options_of(const struct weir__store *store, struct weir__store_
                             size_t why_size)
 {
     char url[8192];
-    return weir__store_url(store, url, sizeof url, why, why_size) &&
-           weir__store_parse(url, options, why, why_size) == 0;
+    bool good = weir__store_url(store, url, sizeof url, why, why_size) &&
+                weir__store_parse(url, options, why, why_size) == 0;
+    explicit_bzero(url, sizeof url);
+    return good;
 }
 
 const struct weir__store *weir__config_store_at(const struct weir__config *config, size_t index)

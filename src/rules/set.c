@@ -528,8 +528,8 @@ enum weir__consistency weir__rule_consistency(const struct weir__rule *rule, enu
     return fallback == WEIR__EVENTUAL && quota->limit.algorithm == WEIR_CONCURRENCY ? WEIR__STRICT : fallback;
 }
 
-void weir__rules_hosts(const weir_rules *rules, enum weir__consistency fallback, int64_t interval_us, size_t names_max,
-                       struct weir__buffer *to)
+void weir__rules_hosts(const weir_rules *rules, enum weir__consistency fallback, int64_t interval_us, bool regions,
+                       size_t names_max, struct weir__buffer *to)
 {
     enum { GLOBAL = WEIR__LEASED + 1 };
     char name[4 * WEIR_NAME_MAX + 1];
@@ -538,7 +538,7 @@ void weir__rules_hosts(const weir_rules *rules, enum weir__consistency fallback,
         for (size_t i = 0; i < rules->count; i++) {
             const struct weir__rule *rule = rules->rules[i];
             if (largest_quota(rule)->kind != WEIR__LIMITED ||
-                (rule->global ? GLOBAL : (int)weir__rule_consistency(rule, fallback)) != which)
+                (rule->global && regions ? GLOBAL : (int)weir__rule_consistency(rule, fallback)) != which)
                 continue;
             if (!listed && which == GLOBAL)
                 weir__buffer_printf(to, "counts over all regions: ");

@@ -304,8 +304,8 @@ static void find_hosts(struct preflight *preflight, const weir_rules *rules)
     const struct weir__store *store = &preflight->config->store;
     struct weir__buffer lines = {0};
     if (store->url)
-        weir__rules_hosts(rules, (enum weir__consistency)store->consistency, store->sync_interval_us, NAMES_MAX,
-                          &lines);
+        weir__rules_hosts(rules, (enum weir__consistency)store->consistency, store->sync_interval_us,
+                          preflight->config->region.other_count > 0, NAMES_MAX, &lines);
     else if (rules->count)
         weir__buffer_printf(&lines, WEIR__NO_STORE_TEXT "\n");
     if (!lines.failed && lines.len)

@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #define RETRY_MS 200     /* after an error */
@@ -20,6 +21,7 @@ struct region_thread {
 struct weir__region_threads {
     struct weir__regions *regions;
     struct weir__store_options own, others[WEIR__REGIONS_MAX];
+    bool unread[WEIR__REGIONS_MAX + 1]; /* options of others that could not be read */
     char host[65];
     int64_t interval_ms, look_ms; /* between two exchanges of all counters, of exhausted ones */
     size_t count;
@@ -70,16 +72,23 @@ static void *exchange(void *context)
     return NULL;
 }
 
+/* Without those of another region, units for it wait in the ledger. */
 static bool read_stores(struct weir__region_threads *all, const struct weir__config *config,
                         const struct weir__logger *log)
 {
     char why[256] = "";
     const struct weir__store *store;
-    for (size_t i = 0; (store = weir__config_store_at(config, i)); i++)
-        if (!weir__store_options_of(store, i ? &all->others[i - 1] : &all->own, why, sizeof why)) {
-            weir__logf(log, WEIR__LOG_ERROR, "%s%s: %s", i ? "region " : "store",
-                       i ? config->region.others[i - 1].name : "", why);
-            return false;
+    if (!weir__store_options_of(&config->store, &all->own, why, sizeof why)) {
+        weir__logf(log, WEIR__LOG_ERROR, "store: %s", why);
+        return false;
+    }
+    for (size_t i = 0; (store = weir__config_store_at(config, i + 1)); i++)
+        if (!weir__store_options_of(store, &all->others[i], why, sizeof why)) {
+            weir__logf(log, WEIR__LOG_ERROR,
+                       "region %s: %s; this region keeps its counts until the agent starts with one that it can read",
+                       config->region.others[i].name, why);
+            all->others[i] = all->own; /* not used */
+            all->unread[i] = true;
         }
     return true;
 }
@@ -108,7 +117,9 @@ static bool start(struct weir__region_threads *all, const struct weir__config *c
     all->look_ms = all->look_ms < all->interval_ms ? all->look_ms : all->interval_ms;
     all->regions = weir__regions_new(&options);
     for (size_t i = 0; i <= options.other_count && all->regions; i++) {
-        struct region_thread *thread = &all->threads[i];
+        struct region_thread *thread = &all->threads[all->started];
+        if (all->unread[i])
+            continue;
         *thread = (struct region_thread){.all = all, .index = i};
         if (pthread_create(&thread->thread, NULL, i < options.other_count ? exchange : elect, thread) != 0)
             return false;
@@ -161,5 +172,6 @@ void weir__region_threads_stop(struct weir__region_threads *all)
     weir__regions_free(all->regions);
     pthread_cond_destroy(&all->end);
     pthread_mutex_destroy(&all->lock);
+    explicit_bzero(all, sizeof *all); /* passwords */
     free(all);
 }

@@ -99,6 +99,7 @@ void weir__regions_free(struct weir__regions *regions)
     if (regions->client)
         weir__blocking_client_free(regions->client);
     pthread_mutex_destroy(&regions->lock);
+    explicit_bzero(regions, sizeof *regions); /* passwords */
     free(regions);
 }
 

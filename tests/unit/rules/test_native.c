@@ -544,16 +544,19 @@ TEST(hosts_of_rules_as_text)
     CHECK(set != NULL);
     if (!set)
         return;
-    weir__rules_hosts(set, WEIR__PER_ALGORITHM, 50000, SIZE_MAX, &lines);
+    weir__rules_hosts(set, WEIR__PER_ALGORITHM, 50000, true, SIZE_MAX, &lines);
     CHECK(strcmp(lines.data, "counts over all regions: world\n"
                              "counts over all hosts, exact: log, log (shadow), d.a%1Bb\n"
                              "counts over all hosts, exchanged every 50 ms: bucket\n"
                              "counts on each host: here\n") == 0);
     lines.len = 0;
-    weir__rules_hosts(set, WEIR__LOCAL, 50000, 4, &lines);
+    weir__rules_hosts(set, WEIR__LOCAL, 50000, true, 4, &lines);
     CHECK(strcmp(lines.data, "counts over all regions: world\n"
                              "counts over all hosts, exact: log (shadow)\n"
                              "counts on each host: bucket and 3 more\n") == 0);
+    lines.len = 0;
+    weir__rules_hosts(set, WEIR__PER_ALGORITHM, 50000, false, SIZE_MAX, &lines); /* there is one region */
+    CHECK(strstr(lines.data, "exchanged every 50 ms: bucket, world\n") && !strstr(lines.data, "regions"));
     weir__buffer_free(&lines);
     weir_rules_free(set);
 }

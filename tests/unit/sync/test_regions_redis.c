@@ -719,6 +719,39 @@ TEST(an_exchange_under_way_ends_with_the_agent)
     regions_end();
 }
 
+TEST(a_password_that_cannot_be_read_stops_no_other_region)
+{
+    if (!regions_begin(GLOBAL("limit: 100, window: 365d, algorithm: fixed_window"), 0))
+        return;
+    char urls[REGIONS][160];
+    for (int i = 0; i < REGIONS; i++)
+        snprintf(urls[i], sizeof urls[i], "redis+unix://%s?connect_timeout=30s&database=%d", server.socket, i);
+    struct weir__config config = {.store = {.url = urls[0]},
+                                  .region = {.name = names[0], .interval_ms = 50, .other_count = 2}};
+    config.region.others[0].name = names[1];
+    config.region.others[0].store =
+        (struct weir__store){.url = urls[1], .settings = {{"password_file", "/none"}}, .setting_count = 1};
+    config.region.others[1].name = names[2];
+    config.region.others[1].store.url = urls[2];
+    use(0, 10);
+    sync_hosts();
+    in_region(0, "DEL weir::{regions}:leader");
+    bool failed = true;
+    struct weir__region_threads *threads =
+        weir__region_threads_start(&config, &no_log, regions[0].host.engine, &failed);
+    CHECK(threads && !failed);
+    double begun = awake_seconds();
+    while (used_in(2) != 10 && awake_seconds() < begun + 8) {
+        CHECK_EQ(weir__regions_elect(regions[2].agent), 1); /* its name there lasts 10 s */
+        usleep(20000);
+    }
+    weir__region_threads_stop(threads);
+    CHECK_EQ(used_in(2), 10);
+    CHECK_EQ(waiting_units(0, 1), 10);
+    CHECK_EQ(atoi(in_region(0, "EXISTS weir::{regions}:leader")), 0);
+    regions_end();
+}
+
 /* ---- Stores that are set back ---- */
 
 TEST(batches_that_another_store_lost_are_sent_again)
