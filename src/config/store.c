@@ -181,8 +181,8 @@ bool weir__store_options_of(const struct weir__store *store, struct weir__store_
                             size_t why_size)
 {
     char url[8192];
-    bool good = weir__store_url(store, url, sizeof url, why, why_size) &&
-                weir__store_parse(url, options, why, why_size) == 0;
+    bool good =
+        weir__store_url(store, url, sizeof url, why, why_size) && weir__store_parse(url, options, why, why_size) == 0;
     explicit_bzero(url, sizeof url);
     return good;
 }

@@ -183,19 +183,18 @@ bool weir__delta_ledger_region(const struct weir__delta_ledger *deltas, unsigned
         return false;
     uint64_t state = weir__load64(&r->state), lag_us = weir__load64(&r->lag_us);
     bool leader = weir__load64(&h->region_leader) && is_alive(h, weir__coarse_ms());
-    *stats =
-        (weir_region_stats){.leader = leader,
-                            .state = leader && state <= WEIR_REGION_DOUBLE ? (enum weir_region_state)state
-                                                                           : WEIR_REGION_UNKNOWN,
-                            .last_error = -(int)(weir__load64(&r->last_error) & 0xffff),
-                            .lag_ns = lag_us < INT64_MAX / 1000 ? (int64_t)lag_us * 1000 : 0,
-                            .waiting = weir__load64(&r->waiting),
-                            .units_sent = weir__load64(&r->units_sent),
-                            .units_dropped = weir__load64(&r->units_dropped),
-                            .batches = weir__load64(&r->batches),
-                            .failures = weir__load64(&r->failures),
-                            .bytes_out = weir__load64(&r->bytes_out),
-                            .bytes_in = weir__load64(&r->bytes_in)};
+    *stats = (weir_region_stats){.leader = leader,
+                                 .state = leader && state <= WEIR_REGION_DOUBLE ? (enum weir_region_state)state
+                                                                                : WEIR_REGION_UNKNOWN,
+                                 .last_error = -(int)(weir__load64(&r->last_error) & 0xffff),
+                                 .lag_ns = lag_us < INT64_MAX / 1000 ? (int64_t)lag_us * 1000 : 0,
+                                 .waiting = weir__load64(&r->waiting),
+                                 .units_sent = weir__load64(&r->units_sent),
+                                 .units_dropped = weir__load64(&r->units_dropped),
+                                 .batches = weir__load64(&r->batches),
+                                 .failures = weir__load64(&r->failures),
+                                 .bytes_out = weir__load64(&r->bytes_out),
+                                 .bytes_in = weir__load64(&r->bytes_in)};
     _Static_assert(sizeof name <= sizeof stats->name, "the API has room for a name");
     memcpy(stats->name, name, sizeof name);
     return true;

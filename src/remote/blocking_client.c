@@ -21,9 +21,9 @@ struct weir__blocking_client {
     bool tls_doubted; /* a certificate was refused: read the files again */
     pid_t pid;
     int64_t wake_us;
-    int64_t worked_us; /* end of the last poll_once */
-    int64_t looked_us; /* when a caller last waited for a probe */
-    size_t waiting;    /* requests in flight */
+    int64_t worked_us;        /* end of the last poll_once */
+    int64_t looked_us;        /* when a caller last waited for a probe */
+    size_t waiting;           /* requests in flight */
     const uint64_t *until_us; /* of another thread: see weir__blocking_client_until() */
     void (*changed)(void *context, bool up, int error, const char *where);
     void *changed_context;

@@ -594,8 +594,8 @@ static const char counter_commands[] =
     "set 1 PX 1000;get;psetex 1000 1;getrange 0 0;setrange 0 1;pexpire 1000;pttl;zrange 0 0;zcount 0 0;zcard;zscore 0;"
     "zadd 0 0;zrem 0;zremrangebyscore 0 0;zrangebyscore 0 0;hset 0 0;hdel 0;hlen;hexists 0;hgetall;hmget 0;"
     "rpush 0;llen;lrange 0 0;del";
-static const char region_commands[] =
-    "set 1 PX 1000;ltrim 0 0;hincrby 0 0;hmset 0 0;hget 0;hscan 0;sadd 0;srem 0;spop;scard;hsetnx 0 0;persist;pexpire 1000;del";
+static const char region_commands[] = "set 1 PX 1000;ltrim 0 0;hincrby 0 0;hmset 0 0;hget 0;hscan 0;sadd 0;srem "
+                                      "0;spop;scard;hsetnx 0 0;persist;pexpire 1000;del";
 static const char queue_commands[] =
     "set 1 PX 1000;hset 0 0;hget 0;hmget 0;hincrby 0 0;hexists 0;hdel 0;sadd 0;smembers;srem 0;zadd 0 0;zrem 0;"
     "zrange 0 0;zrangebyscore 0 0;zcard;xadd * 0 0;xrange - +;xpending 0;xclaim 0 0 0 0-1;xack 0 0-1;xdel 0-1;del";

@@ -13,17 +13,17 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define OWN_US       INT64_C(500000)  /* for a call of the script in the own store */
-#define OTHER_US     INT64_C(1000000) /* for one in another region's, at least */
-#define TIMEOUTS_MAX 8                /* of these, for a batch that was late before */
-#define MEET_MS      2000             /* between two checks of another region's store, together with a batch */
-#define MET_MS       6000             /* the same, alone: that store remembers a check for 10 s */
-#define OWNER        26               /* digits of rule and tier in the name of a ledger's counter */
-#define HEAD         (OWNER + 16)     /* and of the end of its window */
+#define OWN_US       INT64_C(500000)           /* for a call of the script in the own store */
+#define OTHER_US     INT64_C(1000000)          /* for one in another region's, at least */
+#define TIMEOUTS_MAX 8                         /* of these, for a batch that was late before */
+#define MEET_MS      2000                      /* between two checks of another region's store, together with a batch */
+#define MET_MS       6000                      /* the same, alone: that store remembers a check for 10 s */
+#define OWNER        26                        /* digits of rule and tier in the name of a ledger's counter */
+#define HEAD         (OWNER + 16)              /* and of the end of its window */
 #define LATE_US      INT64_C(5000000000000000) /* above any end of a window: plus when a late delta began */
-#define WORD         64               /* bytes of identities, terms and senders, with a zero byte */
-#define DOWN_AFTER   3                /* failures in a row, and the region's state is DOWN */
-#define ARGUMENTS    10               /* of a call, but those of `done` */
+#define WORD         64                        /* bytes of identities, terms and senders, with a zero byte */
+#define DOWN_AFTER   3                         /* failures in a row, and the region's state is DOWN */
+#define ARGUMENTS    10                        /* of a call, but those of `done` */
 
 /* A counter of a batch. */
 struct taken {
@@ -45,15 +45,15 @@ struct link {
     bool met;
     int64_t met_ms;
     int64_t timeout_us;
-    char term[WORD];     /* in which it took batches */
-    int64_t number;      /* of the last one */
+    char term[WORD]; /* in which it took batches */
+    int64_t number;  /* of the last one */
 
     /* The batch. */
     char sender[WORD];
     int64_t batch, age_us, clock_us;
     struct weir__unknown_rules unknown;
     size_t count, kept; /* kept: of these, those that return to the ledger */
-    bool more; /* counters may wait for the next batch */
+    bool more;          /* counters may wait for the next batch */
     struct taken *taken;
     struct weir__store_op *ops;
     struct weir__group *groups;

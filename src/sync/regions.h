@@ -63,8 +63,8 @@ int weir__regions_exchange(struct weir__regions *regions, size_t index, bool all
 #define WEIR__UNKNOWN_DROP_MS   60000  /* units of a rule that has been unknown for so long are dropped */
 #define WEIR__UNKNOWN_FORGET_MS 300000 /* without units, such as in a partition; five times the longest interval */
 
-/* The rules that counters of a ledger have and weir.yaml has not. If there are more, the one that was seen least recently
- * begins anew. */
+/* The rules that counters of a ledger have and weir.yaml has not. If there are more, the one that was seen least
+ * recently begins anew. */
 struct weir__unknown_rules {
     struct weir__unknown_rule {
         uint64_t rule;

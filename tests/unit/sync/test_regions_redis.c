@@ -977,7 +977,7 @@ TEST(a_region_that_is_left_out_keeps_its_ledger_for_a_day)
     use(0, 5);
     sync_hosts();
     CHECK_EQ(waiting_units(0, 2), 10);
-    /* It is back. */
+    /* It is listed again. */
     in_region(0, "DEL weir::{regions}:sent:ap-south");
     replace_agent(0);
     CHECK_EQ(atoi(in_region(0, "PTTL " TO "ap-south")), -1);
