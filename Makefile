@@ -85,7 +85,7 @@ LIB_OBJ := $(LIB_SRC:%.c=$B/%.o)
 STORE_OBJ := $(STORE_SRC:%.c=$B/%.o) $B/src/remote/script_text.o
 # In the order in which the linker needs them.
 LIBWEIR := $B/libweir-store.a $B/libweir.a
-DAEMON_OBJ := $(DAEMON_SRC:%.c=$B/%.o) $B/src/control/dashboard_files.o $B/src/stats/membership_script.o $B/src/stats/queries_script.o $B/src/sync/keys_script.o $B/src/sync/regions_script.o $B/src/serve/doctor_script.o $(if $(CROSS),,$B/src/queue/redis_scripts.o)
+DAEMON_OBJ := $(DAEMON_SRC:%.c=$B/%.o) $B/src/control/dashboard_files.o $B/src/stats/membership_script.o $B/src/stats/queries_script.o $B/src/sync/keys_script.o $B/src/serve/doctor_script.o $(if $(CROSS),,$B/src/queue/redis_scripts.o)
 CLI_OBJ := $(CLI_SRC:%.c=$B/%.o)
 RESP_OBJ := $(patsubst %.c,$B/%.o,$(wildcard src/services/resp/*.c))
 API_OBJ := $(API_SRC:%.c=$B/%.o)
@@ -146,7 +146,7 @@ $(filter $B/src/algo/% $B/src/table/% $B/src/engine/take% $B/src/engine/fast_res
 # A check needs at most 16 KiB of stack in all (tests/unit/engine/test_stack.c); no single frame of it may be large.
 $B/src/engine/check.o $B/src/engine/check_descriptors.o: ALL_CFLAGS += $(if $(SANITIZER),,-Wframe-larger-than=4096)
 
-$B/src/remote/script_text.c: tools/lua_to_c.py $(filter-out lua/queue% lua/hosts.lua lua/keys.lua lua/regions.lua lua/doctor.lua lua/queries.lua,$(wildcard lua/*.lua))
+$B/src/remote/script_text.c: tools/lua_to_c.py $(filter-out lua/queue% lua/hosts.lua lua/keys.lua lua/doctor.lua lua/queries.lua,$(wildcard lua/*.lua))
 	@mkdir -p $(@D)
 	python3 tools/lua_to_c.py lua/main.lua > $@.new && mv $@.new $@
 
@@ -186,13 +186,6 @@ $B/src/sync/keys_script.c: tools/lua_to_c.py lua/keys.lua
 	python3 tools/lua_to_c.py lua/keys.lua > $@.new && mv $@.new $@
 
 $B/src/sync/keys_script.o: $B/src/sync/keys_script.c
-	$(CC) $(ALL_CFLAGS) -c $< -o $@
-
-$B/src/sync/regions_script.c: tools/lua_to_c.py lua/regions.lua
-	@mkdir -p $(@D)
-	python3 tools/lua_to_c.py lua/regions.lua > $@.new && mv $@.new $@
-
-$B/src/sync/regions_script.o: $B/src/sync/regions_script.c
 	$(CC) $(ALL_CFLAGS) -c $< -o $@
 
 $B/src/serve/doctor_script.c: tools/lua_to_c.py lua/doctor.lua

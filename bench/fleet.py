@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""./dev bench fleet: one limit on several hosts, by leased units, and in several regions.
+"""./dev bench fleet: one limit on several hosts, by leased units.
 
 Hosts (weir serve, one worker each), a real Redis and the load (tests/e2e/spread.c) share this machine, so figures are ratios
 within a run: leased and local rules alternate on the same hosts, and a bar is the median of the rounds.
@@ -8,12 +8,8 @@ over-admission: requests at twice the limit, spread evenly over the hosts; what 
 beyond an ideal bucket over any interval. use of the limit: a bucket at twice its rate, with 90 % of the requests on one of
 three hosts. throughput: 1,000 keys. latency: 300 keys at 3,000 requests a second, as many for each key as 1,000 keys at
 10,000 have. scripts: EVALSHA calls of the store, of agents and workers, for each admitted request, when leases are in use.
-
-regions: three, with a store and a host each; relays delay what they send each other by 75 ms. denied in all: from the first
-denial in one region, for a key that all know. bytes: in both directions, with what the agents exchange besides.
 """
 import argparse
-import contextlib
 import json
 import math
 import os
@@ -21,7 +17,6 @@ import pathlib
 import statistics
 import subprocess
 import sys
-import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 os.environ.setdefault("WEIR_NGINX_MODULE", str(ROOT / "build/gcc/nginx/ngx_http_weir_module.so"))
@@ -140,72 +135,6 @@ def steady(keep, printer, seconds, rounds):
                 0.02, True, reached=passed / seconds)
 
 
-ONE_WAY, SYNC, INTERVAL = 0.075, 0.05, 1.0  # seconds: between two regions, sync_interval, region.interval
-
-
-def regions_of(keep, rules, **more):
-    from regions import Regions
-    return keep.enter(Regions(rules, one_way=ONE_WAY, **more))
-
-
-def denials_in_regions(keep, printer, keys):
-    from fleet import rule
-    regions = regions_of(keep, rule("k", 1000, "1d", "eventual", "algorithm: fixed_window", more="scope: global"))
-    took = sorted(regions.denied_everywhere(f"/k/{key}") for key in range(keys))
-    printer.bar("regions: denied in all, RTT 150 ms, p99", took[math.ceil(len(took) * 0.99) - 1] * 1000, "ms", 500, True, keys=keys)
-
-
-def buckets_in_regions(keep, printer, seconds):
-    from fleet import rule
-    limit, keys = 30, 20
-    regions = regions_of(keep, rule("k", limit, "1s", "eventual", more="scope: global"))
-    load = regions.load("k", seconds=seconds, rate=keys * limit * 2.5, keys=keys).run()
-    begin = min(record.begun for record in load.records)
-    passed = sorted((record for record in load.records if record.status == 200), key=lambda record: record.begun + record.took)
-    worst, counts = 0, dict.fromkeys({record.key for record in passed}, 0)
-    for record in passed:  # beyond what one bucket would have admitted from the first request on
-        counts[record.key] += 1
-        worst = max(worst, counts[record.key] - limit - limit * (record.begun + record.took - begin))
-    bound = 2 * limit * (INTERVAL + 2 * 2 * ONE_WAY + 2 * SYNC) + 2 * limit + 2 * 0.1 * limit
-    printer.bar("regions: over-admission / bound, 20 buckets, 2.5 times the limit", worst / bound, "ratio", 1, True)
-    settled = sum(record.begun >= begin + 5 for record in passed)
-    printer.bar("regions: long-run average / limit, deviation from 1", abs(settled / (seconds - 5) / limit / keys - 1), "ratio", 0.01,
-                True, average=settled / (seconds - 5) / limit / keys)
-
-
-def partition_of_regions(keep, printer, seconds):
-    from fleet import rule
-    regions = regions_of(keep, rule("k", 9000, "365d", "eventual", "algorithm: fixed_window", more="scope: global"), hot="0%")
-    with regions.load("k", seconds=seconds + 4, rate=300, keys=20) as load:
-        time.sleep(2)
-        for other in (1, 2):
-            regions.links[0, other].be("refuse")
-            regions.links[other, 0].be("silent")
-        time.sleep(seconds)
-        for link in regions.links.values():
-            link.be(delay=ONE_WAY, cut=True)
-    admitted = load.admitted()
-    with contextlib.suppress(AssertionError):
-        regions.settled("k", admitted)
-    wrong = sum(abs(regions.used(at, "k", key) - count) for at in range(3) for key, count in admitted.items())
-    printer.bar(f"regions: units lost or counted twice, cut off for {seconds} s", wrong, "units", 0, True)
-
-
-def bytes_between_regions(keep, printer, seconds):
-    from fleet import rule
-    keys = 200
-    regions = regions_of(keep, rule("k", 900, "1m", "eventual", more="scope: global"), hot="0%")
-
-    def sent(one, other):
-        found = next(link for link in regions.seen(regions.hosts[one][0]) if link["name"] == regions.names[other])
-        return found["bytes_out"] + found["bytes_in"]
-    regions.load("k", seconds=3, rate=1800, keys=keys).run()
-    before = sent(0, 1) + sent(1, 0)
-    regions.load("k", seconds=seconds, rate=1800, keys=keys).run()
-    printer.bar("regions: bytes between two, a key and second, 200 keys", (sent(0, 1) + sent(1, 0) - before) / seconds / keys, "bytes",
-                256, True)
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--weir", help="not needed: that of build/gcc")
@@ -221,11 +150,6 @@ def main():
         use_of_the_limit(keep, printer, 5 if options.quick else 10)
     with Keeper() as keep:
         steady(keep, printer, 3 if options.quick else 6, 1 if options.quick else 5)
-    quick = options.quick
-    for case, number in ((denials_in_regions, 8 if quick else 100), (buckets_in_regions, 30 if quick else 100),
-                         (partition_of_regions, 5 if quick else 30), (bytes_between_regions, 5 if quick else 10)):
-        with Keeper() as keep:
-            case(keep, printer, number)
     sys.exit(0 if all(printer.holds) else 1)
 
 

@@ -7,9 +7,8 @@
 --     then for each counter: the offset of its limit, kind of operation, cost; then for permits the lease (two numbers);
 --     else for a refund the time of the take (negative: its age); for an exchange: the host's level, what is left of the host's
 --     window (negative: it is over; algorithms other than fixed windows: how long the delta accumulated), and 1 to reseed (the
---     store may have lost deltas: minimum of server and host), or 2 if it lost deltas that each host re-sends itself; plus 4 if
---     the delta counts in all regions, then rule, tier, share that makes a counter hot, window; plus 8 if it is another
---     region's; for a lease: sequence number, number of the batch that was acknowledged last, host, units held, units given back.
+--     store may have lost deltas: minimum of server and host), or 2 if it lost deltas that each host re-sends itself; for a
+--     lease: sequence number, number of the batch that was acknowledged last, host, units held, units given back.
 -- ARGV[2], exchanges: this server's time when the command was sent, estimated by the sender from earlier replies; 0: unknown.
 -- ARGV[3]: the number of the sender's batch, as text; ARGV[4]: that of the batch before it.
 -- Reply: the server's time (8 bytes), then for each counter a code (1 byte), what remains, time to reset, time to wait (8 bytes
@@ -46,12 +45,9 @@ local repeated, missed, all = false, 0, 1099511627776
 if ARGV[3] then
     local sender = keys[#keys]
     local last = call('GET', sender)
-    -- Numbers of a region never fall; an old one may arrive late over a lost connection. A host's fall with its ledger.
-    local of_region = string.find(sender, '::r[^:]*:%d+$')
-    repeated = last == ARGV[3] or last and of_region and tonumber(last) >= ARGV[3] + 0
+    repeated = last == ARGV[3]
     if not repeated then
-        -- A host's sync_interval is an hour at most, and one may fail; a region repeats its batch after any partition.
-        call('SET', sender, ARGV[3], 'PX', of_region and 2592000000 or 14400000)
+        call('SET', sender, ARGV[3], 'PX', 14400000) -- a sync_interval is an hour at most, and one may fail
         if ARGV[4] and last ~= ARGV[4] then
             local gap = ARGV[4] - (tonumber(last or '') or -1000000)
             missed = gap > 0 and gap < 1000000 and gap % 1 == 0 and gap or all
@@ -60,7 +56,7 @@ if ARGV[3] then
 end
 --@state.lua
 local bucket, interval, fixed, pair, parts, log, flight, enter, muldiv, judge, reserve, pays, recovered
-local unwrap, wrap, lease, more, record
+local unwrap, wrap, lease, more
 local place = 2
 for _ = 1, a[1] do
     local kind = a[place]
@@ -115,7 +111,7 @@ local function evaluate(pending, others)
     counter = counter + 1
     local limit, how, cost, time = a[place], a[place + 1], a[place + 2], now
     local name, decide, charge, level, left, doubt = keys[counter], a[limit], how == 3, nil, nil, 0
-    local leases, delta, scope, ids
+    local leases
     place = place + 3
     local at = place
     if how == 8 then
@@ -136,12 +132,8 @@ local function evaluate(pending, others)
         end
         place = place + 1
     elseif how == 4 then
-        charge, level, left, doubt, delta = true, a[place], a[place + 1], a[place + 2], cost
+        charge, level, left, doubt = true, a[place], a[place + 1], a[place + 2]
         place = place + 3
-        if doubt > 3 then
-            scope, ids, doubt = doubt - doubt % 4, place, doubt % 4
-            place = place + (scope == 4 and 4 or 0)
-        end
         -- -1 is a window that has not begun.
         if transit > 0 and left ~= -1 then
             left = decide == fixed and left - transit or left + transit
@@ -211,18 +203,6 @@ local function evaluate(pending, others)
             -- Reseed: the minimum of server and host.
             cost = cost + remaining - level
             code, remaining, reset, wait, fresh, till = decide(limit, value, time, cost, charge, left, name, whole, level)
-        end
-        if scope and code >= 0 and code < 32 and not repeated then
-            if not record then
-                --@region.lua
-            end
-            local ends = decide == fixed and now + wait or 0
-            if scope == 4 then
-                record(name, delta, remaining, ends, a[ids + 2], a[ids + 3], format('%013x%013x', a[ids], a[ids + 1]),
-                    decide ~= fixed and left > 0 and now - left)
-            else
-                record(name, 0, remaining, ends)
-            end
         end
         wait = missed
         if fresh == false and cost < 0 then

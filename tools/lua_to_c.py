@@ -4,7 +4,6 @@
 lua_to_c.py lua/main.lua > script_text.c           the one that decides: weir__script and its SHA-1
 lua_to_c.py lua/hosts.lua > hosts_script.c         the one that says who is there: weir__hosts_script, the same way
 lua_to_c.py lua/keys.lua > keys_script.c           blocks and resets of keys: weir__keys_script, the same way
-lua_to_c.py lua/regions.lua > regions_script.c     ledgers for other regions: weir__regions_script, the same way
 lua_to_c.py lua/doctor.lua > doctor_script.c       the rights of a user: weir__doctor_script, the same way
 lua_to_c.py lua/queries.lua > queries_script.c     queries of all hosts: weir__queries_script, the same way
 lua_to_c.py lua/queue_put.lua lua/… > scripts.c    those of the queue: weir__rq_scripts, in this order
@@ -52,7 +51,6 @@ def main():
         data = script(paths[0])
         name, header = {"main": ("weir__script", "remote/script.h"), "hosts": ("weir__hosts_script", "stats/membership.h"),
                         "keys": ("weir__keys_script", "sync/key_exchange.h"),
-                        "regions": ("weir__regions_script", "sync/regions.h"),
                         "doctor": ("weir__doctor_script", "serve/serve.h"),
                         "queries": ("weir__queries_script", "stats/host_queries.h")}[pathlib.Path(paths[0]).stem]
         print(f'#include "{header}"\n')

@@ -131,33 +131,6 @@ typedef struct weir_ledger_stats {
 /* WEIR_ENOENT: the engine has no ledger, or no rule needs one. */
 WEIR_MUST_CHECK int weir_ledger_stats_read(weir *engine, weir_ledger_stats *stats);
 
-/* ---- Rules of `scope: global`: between this region and the others ---- */
-
-enum weir_region_state {
-    WEIR_REGION_UNKNOWN = 0, /* another host's agent exchanges with it, or none yet */
-    WEIR_REGION_UP,
-    WEIR_REGION_DOWN,   /* its store does not reply */
-    WEIR_REGION_SILENT, /* no agent of it runs */
-    WEIR_REGION_WRONG,  /* the store is another region's */
-    WEIR_REGION_DOUBLE  /* another region with this one's name sends to it */
-};
-
-/* Totals since the ledger was made, of this host's agents. Amounts are units of limits. */
-typedef struct weir_region_stats {
-    char name[32];
-    bool leader; /* this host's agent exchanges with the other regions */
-    enum weir_region_state state;
-    int last_error;
-    int64_t lag_ns;   /* how long the oldest unit has waited to be sent, or to be acknowledged; 0: none */
-    uint64_t waiting; /* counters with such units: in doubt */
-    uint64_t units_sent, units_dropped;
-    uint64_t batches, failures;
-    uint64_t bytes_out, bytes_in; /* of the current agent */
-} weir_region_stats;
-
-/* The other region with this index, from 0. WEIR_ENOENT: there are no more, or the engine has no ledger. */
-WEIR_MUST_CHECK int weir_region_stats_read(weir *engine, unsigned index, weir_region_stats *stats);
-
 #if defined(__GNUC__)
 #pragma GCC visibility pop
 #endif

@@ -460,69 +460,6 @@ static void ngx_http_weir_metrics_ledger(struct weir__buffer *text, weir *engine
     ngx_http_weir_add_metrics(text, ngx_http_weir_sync_stats, COUNT(ngx_http_weir_sync_stats), &stats);
 }
 
-/* ---- Other regions ---- */
-
-static const char *const ngx_http_weir_region_states[] = {"unknown", "up", "down", "silent", "wrong", "double"};
-static const ngx_http_weir_stat_t ngx_http_weir_region_stats[] = {
-    {STAT(weir_region_stats, waiting), "weir_region_waiting_keys",
-     "Keys with units that the other region has not acknowledged."},
-    {STAT(weir_region_stats, units_sent), "weir_region_units_sent_total",
-     "Units of this region that the other region acknowledged."},
-    {STAT(weir_region_stats, units_dropped), "weir_region_units_dropped_total",
-     "Units not sent because the ledger was full or their rule is unknown."},
-    {STAT(weir_region_stats, batches), "weir_region_batches_total", "Batches that the other region acknowledged."},
-    {STAT(weir_region_stats, failures), "weir_region_failures_total",
-     "Requests to the other region's store without a reply."},
-    {STAT(weir_region_stats, bytes_out), "weir_region_sent_bytes_total",
-     "Bytes that the agent sent to the other region."},
-    {STAT(weir_region_stats, bytes_in), "weir_region_received_bytes_total",
-     "Bytes that the agent received from the other region."},
-};
-
-static void ngx_http_weir_status_regions(struct weir__buffer *text, weir *engine)
-{
-    weir_region_stats stats;
-    if (weir_region_stats_read(engine, 0, &stats) != 0)
-        return;
-    weir__buffer_add_literal(text, ",\n\"regions\":[");
-    for (unsigned i = 0; weir_region_stats_read(engine, i, &stats) == 0; i++) {
-        weir__buffer_printf(text, "%s{\"name\":\"%s\",\"state\":\"%s\",\"leader\":%s,\"lag_ms\":%" PRId64, i ? "," : "",
-                            stats.name, ngx_http_weir_region_states[stats.state], stats.leader ? "true" : "false",
-                            stats.lag_ns / 1000000);
-        if (stats.last_error)
-            weir__buffer_printf(text, ",\"last_error\":\"%s\"", weir_error_name(stats.last_error));
-        ngx_http_weir_add_members(text, ngx_http_weir_region_stats, COUNT(ngx_http_weir_region_stats), &stats);
-        weir__buffer_add_literal(text, "}");
-    }
-    weir__buffer_add_literal(text, "]");
-}
-
-static void ngx_http_weir_metrics_regions(struct weir__buffer *text, weir *engine)
-{
-    weir_region_stats stats;
-    if (weir_region_stats_read(engine, 0, &stats) != 0)
-        return;
-    ngx_http_weir_number(text, "weir_region_leader", "1 if the agent of this host exchanges with the other regions.",
-                         stats.leader);
-    ngx_http_weir_family(text, "weir_region_state",
-                         "1 for the state of each other region: unknown, up, down, silent, wrong, double.");
-    for (unsigned i = 0; weir_region_stats_read(engine, i, &stats) == 0; i++)
-        weir__buffer_printf(text, "weir_region_state{region=\"%s\",state=\"%s\"} 1\n", stats.name,
-                            ngx_http_weir_region_states[stats.state]);
-    ngx_http_weir_family(text, "weir_region_lag_seconds",
-                         "How long the oldest unit has waited for an acknowledgement of the other region.");
-    for (unsigned i = 0; weir_region_stats_read(engine, i, &stats) == 0; i++)
-        weir__buffer_printf(text, "weir_region_lag_seconds{region=\"%s\"} %.3f\n", stats.name,
-                            (double)stats.lag_ns / 1e9);
-    for (size_t k = 0; k < COUNT(ngx_http_weir_region_stats); k++) {
-        const ngx_http_weir_stat_t *stat = &ngx_http_weir_region_stats[k];
-        ngx_http_weir_family(text, stat->metric, stat->help);
-        for (unsigned i = 0; weir_region_stats_read(engine, i, &stats) == 0; i++)
-            weir__buffer_printf(text, "%s{region=\"%s\"} %" PRIu64 "\n", stat->metric, stats.name,
-                                ngx_http_weir_value_at(&stats, stat->offset));
-    }
-}
-
 /* ---- Load ---- */
 
 static void ngx_http_weir_status_load(struct weir__buffer *text, weir *engine)
@@ -614,7 +551,6 @@ static void ngx_http_weir_status_write(struct weir__buffer *text, const ngx_http
     if (mcf->store)
         ngx_http_weir_status_store(text, mcf->store);
     ngx_http_weir_status_ledger(text, mcf->engine);
-    ngx_http_weir_status_regions(text, mcf->engine);
     ngx_http_weir_status_load(text, mcf->engine);
     weir__buffer_add_literal(text, ",\n\"by_rule\":[");
     (void)weir_rules_each(mcf->engine, ngx_http_weir_status_rule, text);
@@ -633,7 +569,6 @@ static void ngx_http_weir_metrics_write(struct weir__buffer *text, const ngx_htt
     if (mcf->store)
         ngx_http_weir_metrics_store(text, mcf->store);
     ngx_http_weir_metrics_ledger(text, mcf->engine);
-    ngx_http_weir_metrics_regions(text, mcf->engine);
     ngx_http_weir_metrics_load(text, mcf->engine);
     ngx_http_weir_sidecar_copy(
         text, mcf, ".queue", QUEUE_STALE,

@@ -120,18 +120,14 @@ static void print_table(const char *path, const weir_rules *rules, int64_t segme
 /* What is known of the store that the rules are for. */
 struct store {
     bool unknown, none; /* rules alone; a weir.yaml without one */
-    bool regions;       /* other regions, too */
     enum weir__consistency consistency;
     int64_t sync_interval_us;
 };
 
 static struct store store_of(const struct weir__file *file)
 {
-    return file ? (struct store){.none = !file->store,
-                                 .regions = file->regions,
-                                 .consistency = (enum weir__consistency)file->consistency,
-                                 .sync_interval_us = file->sync_interval_us}
-                : (struct store){true, false, true, WEIR__PER_ALGORITHM, 50000}; /* the defaults */
+    return file ? (struct store){false, !file->store, (enum weir__consistency)file->consistency, file->sync_interval_us}
+                : (struct store){true, false, WEIR__PER_ALGORITHM, 50000}; /* the defaults */
 }
 
 /* Over which hosts the rules count. */
@@ -144,8 +140,7 @@ static void print_hosts(const weir_rules *rules, const struct store *store, bool
         puts(WEIR__NO_STORE_TEXT);
         return;
     }
-    weir__rules_hosts(rules, store->consistency, store->sync_interval_us, store->regions, all ? SIZE_MAX : NAMES,
-                      &lines);
+    weir__rules_hosts(rules, store->consistency, store->sync_interval_us, all ? SIZE_MAX : NAMES, &lines);
     printf("%s%s", store->unknown && lines.len ? "with a store:\n" : "", lines.failed || !lines.len ? "" : lines.data);
     weir__buffer_free(&lines);
 }

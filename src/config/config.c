@@ -137,9 +137,7 @@ static const struct weir__field root_fields[] = {
     {"metrics", WEIR__FIELD_READ, .read = metrics_read},
     {"access_log", WEIR__FIELD_READ, WEIR__CONFIG_PLACE(access_place), .read = access_read},
     {"denied_log", WEIR__FIELD_READ, WEIR__CONFIG_PLACE(denied_place), .read = denied_read},
-    {"store", WEIR__FIELD_READ, WEIR__CONFIG(store), .read = weir__config_store},
-    {"region", WEIR__FIELD_READ, WEIR__CONFIG(region), .read = weir__config_region},
-    {"regions", WEIR__FIELD_READ, WEIR__CONFIG(region), .read = weir__config_regions},
+    {"store", WEIR__FIELD_READ, .read = weir__config_store},
     {"notify", WEIR__FIELD_READ, .read = weir__config_notify},
     /* Read after the others, by weir__config_control, weir__config_queue and weir__config_rules. */
     {.name = "admin"},
@@ -209,7 +207,6 @@ static void root_read(struct weir__config *config, const struct weir__node *root
         !weir__node_get(root, "admin") && !weir__node_get(root, "load") && !weir__node_get(root, "queue") &&
         !weir__node_get(root, "notify"))
         weir__node_error(root, "there is neither a gateway (where to listen, and where to send on to) nor a service");
-    weir__config_check_regions(config, root);
     weir__config_control(config, root);
     weir__config_queue(config, root);
     weir__config_rules(config, root);
@@ -225,8 +222,6 @@ static void defaults(struct weir__config *config)
     config->segment_path = weir__arena_copy(&config->arena, (weir_text){path, (size_t)len}).data;
     config->listeners = weir__arena_array(&config->arena, WEIR__LISTENERS_MAX, sizeof *config->listeners);
     config->segment_bytes = WEIR__SEGMENT_DEFAULT;
-    config->region.interval_ms = 1000;
-    config->region.hot_percent = 10;
     config->keepalive = 64;
     config->max_fails = 3;
     config->fail_ms = 10000;
@@ -314,7 +309,7 @@ static void secrets_mask(const struct weir__node *node, bool secret, bool path)
  * text. */
 static void quotes_mask(const struct weir__node *root)
 {
-    static const char *const names[] = {"service", "store", "regions", "admin", "rules_db", "notify", "rules"};
+    static const char *const names[] = {"service", "store", "admin", "rules_db", "notify", "rules"};
     for (size_t i = 0; i < sizeof names / sizeof *names && root->kind == WEIR__MAP; i++) {
         const struct weir__node *member = weir__node_get(root, names[i]);
         if (member && (strcmp(names[i], "rules") != 0 || weir__config_is_origin(member)))

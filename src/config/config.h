@@ -87,37 +87,15 @@ struct weir__store {
     int64_t sync_interval_us;          /* of eventual rules */
 };
 
-/* Regions: docs/internals/regions.md. */
-#define WEIR__REGIONS_MAX 8  /* besides this one */
-#define WEIR__REGION_NAME 31 /* bytes */
-
-struct weir__region_config {
-    const char *name; /* of this region; NULL: none */
-    struct weir__place place;
-    int64_t interval_ms;
-    int64_t hot_percent;
-    struct weir__other_region_config {
-        const char *name;
-        struct weir__store store;
-    } others[WEIR__REGIONS_MAX];
-    size_t other_count; /* 0: there is only this region */
-};
-
 /* Is a setting of this name a file's path? */
 bool weir__store_is_file(const char *name);
 /* One URL with all settings, secrets included. False: it is too long, or password_file cannot be read; `why` has the
  * reason. */
 bool weir__store_url(const struct weir__store *store, char *to, size_t size, char *why, size_t why_size);
 struct weir__config;
-/* The store's options, with its secrets. False: `why` has the reason. */
-struct weir__store_options;
-bool weir__store_options_of(const struct weir__store *store, struct weir__store_options *options, char *why,
-                            size_t why_size);
 /* Reads the store's password, certificate and key, for a process that becomes another user, who may not read them. What
  * cannot be read stays a path; its user reports that. */
 void weir__store_take_files(struct weir__config *config);
-/* Store `index` of weir.yaml: its own first, then those of other regions. NULL: there are no more. */
-const struct weir__store *weir__config_store_at(const struct weir__config *config, size_t index);
 
 /* Another host's rules service that this host takes its rules from. */
 struct weir__origin {
@@ -224,7 +202,6 @@ struct weir__config {
     struct weir__access access;
     struct weir__forward_auth auth;
     struct weir__store store;
-    struct weir__region_config region;
     bool rls_headers, rls_metadata, rls_count_denied;
     struct weir__route *routes;
     size_t route_count;
@@ -326,10 +303,6 @@ bool weir__config_tls(struct weir__config *config, const struct weir__node *node
 bool weir__config_gateway(void *config, const struct weir__node *gateway, const char *what, void *to);
 bool weir__config_service(void *config, const struct weir__node *service, const char *what, void *to);
 bool weir__config_store(void *config, const struct weir__node *store, const char *what, void *to);
-bool weir__config_region(void *config, const struct weir__node *region, const char *what, void *to);
-bool weir__config_regions(void *config, const struct weir__node *regions, const char *what, void *to);
-/* Checks what `region`, `regions` and `store` have in common. To be called after these are read. */
-void weir__config_check_regions(const struct weir__config *config, const struct weir__node *root);
 bool weir__config_load_level(void *config, const struct weir__node *load, const char *what, void *to);
 bool weir__config_notify(void *config, const struct weir__node *notify, const char *what, void *to);
 void weir__config_rules(struct weir__config *config, const struct weir__node *root);

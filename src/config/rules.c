@@ -135,7 +135,6 @@ struct weir__rules_host weir__config_host(const struct weir__config *config)
     bool service = weir__has_listener(config, WEIR__HTTP_API) || weir__has_listener(config, WEIR__RESP);
     return (struct weir__rules_host){.segment_bytes = config->segment_bytes,
                                      .has_store = config->store.url != NULL,
-                                     .has_regions = config->region.other_count > 0,
                                      .consistency = (int)config->store.consistency,
                                      .counts_denied =
                                          weir__has_listener(config, WEIR__GRPC) && config->rls_count_denied,

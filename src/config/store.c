@@ -52,10 +52,11 @@ static bool value_read(struct weir__config *config, const struct weir__node *nod
 }
 
 static bool setting_read(struct weir__config *config, const struct weir__node *node, const char *name,
-                         struct weir__store *store, struct weir__store_options *options)
+                         struct weir__store_options *options)
 {
     static const char *const consistencies[] = {
         [WEIR_LOCAL] = "local", [WEIR_EVENTUAL] = "eventual", [WEIR_STRICT] = "strict", [WEIR_LEASED] = "leased", NULL};
+    struct weir__store *store = &config->store;
     const char *value = NULL;
     char why[256] = "";
     int word;
@@ -76,15 +77,15 @@ static bool setting_read(struct weir__config *config, const struct weir__node *n
     return true;
 }
 
-static bool url_read(struct weir__config *config, const struct weir__node *node, const char *what,
-                     struct weir__store *store, struct weir__store_options *options)
+static bool url_read(struct weir__config *config, const struct weir__node *node, struct weir__store_options *options)
 {
+    struct weir__store *store = &config->store;
     char why[256] = "", shown[1024];
     const char *url = NULL;
-    if (!value_read(config, node, what, &url))
+    if (!value_read(config, node, "store", &url))
         return false;
     if (weir__store_parse(url, options, why, sizeof why) != 0)
-        return weir__node_error(node, "%s: %s", what, why);
+        return weir__node_error(node, "store: %s", why);
     weir__store_shown(options, shown, sizeof shown);
     *store = (struct weir__store){
         .url = url,
@@ -96,25 +97,25 @@ static bool url_read(struct weir__config *config, const struct weir__node *node,
     return true;
 }
 
-bool weir__config_store(void *config, const struct weir__node *node, const char *what, void *to)
+bool weir__config_store(void *config, const struct weir__node *store, const char *what, void *to)
 {
-    struct weir__store *store = to;
     struct weir__store_options options;
-    const struct weir__node *url = node, *member;
+    const struct weir__node *url = store, *member;
     char why[256] = "";
-    if (node->kind == WEIR__MAP) {
-        weir__field_names(node, what, WEIR__LIST_OF(settings));
-        if (!WEIR__GIVEN(url, node, "url"))
-            return weir__node_error(node, "%s has no url, such as redis://10.0.0.5:6379", what);
+    (void)to;
+    if (store->kind == WEIR__MAP) {
+        weir__field_names(store, what, WEIR__LIST_OF(settings));
+        if (!WEIR__GIVEN(url, store, "url"))
+            return weir__node_error(store, "store has no url, such as redis://10.0.0.5:6379");
     }
-    if (!url_read(config, url, what, store, &options) || node->kind != WEIR__MAP)
+    if (!url_read(config, url, &options) || store->kind != WEIR__MAP)
         return false;
     for (size_t i = 0; i + 1 < WEIR__COUNT(settings); i++)
-        if (WEIR__GIVEN(member, node, settings[i]))
-            setting_read(config, member, settings[i], store, &options);
-    if (weir__node_get(node, "password") && WEIR__GIVEN(member, node, "password_file"))
+        if (WEIR__GIVEN(member, store, settings[i]))
+            setting_read(config, member, settings[i], &options);
+    if (weir__node_get(store, "password") && WEIR__GIVEN(member, store, "password_file"))
         weir__node_error(member, "there are password and password_file; give one");
-    return weir__store_fits(&options, why, sizeof why) == 0 || weir__node_error(node, "%s: %s", what, why);
+    return weir__store_fits(&options, why, sizeof why) == 0 || weir__node_error(store, "store: %s", why);
 }
 
 /* ---- The URL for libweir ---- */
@@ -156,49 +157,29 @@ bool weir__store_url(const struct weir__store *store, char *to, size_t size, cha
     char password[PASSWORD_MAX];
     *to = 0;
     bool good = add(to, size, store->url, false);
-    *why = 0;
     for (size_t i = 0; i < store->setting_count && good; i++) {
         const char *name = store->settings[i].name, *value = store->settings[i].value;
         if (strcmp(name, "consistency") == 0)
             continue;
         if (strcmp(name, "password_file") == 0) {
-            good = password_read(value, password, why, why_size);
-            if (!good)
-                break;
+            if (!password_read(value, password, why, why_size))
+                return false;
             name = "password";
             value = password;
         }
         good = add(to, size, strchr(to, '?') ? "&" : "?", false) && add(to, size, name, false) &&
                add(to, size, "=", false) && add(to, size, value, true);
     }
-    explicit_bzero(password, sizeof password);
-    if (!good && !*why)
+    if (!good)
         snprintf(why, why_size, "its URL and settings are too long");
     return good;
 }
 
-bool weir__store_options_of(const struct weir__store *store, struct weir__store_options *options, char *why,
-                            size_t why_size)
-{
-    char url[8192];
-    bool good =
-        weir__store_url(store, url, sizeof url, why, why_size) && weir__store_parse(url, options, why, why_size) == 0;
-    explicit_bzero(url, sizeof url);
-    return good;
-}
-
-const struct weir__store *weir__config_store_at(const struct weir__config *config, size_t index)
-{
-    if (index > config->region.other_count)
-        return NULL;
-    return index ? &config->region.others[index - 1].store : &config->store;
-}
-
-static void take_files(struct weir__config *config, struct weir__store *store)
+void weir__store_take_files(struct weir__config *config)
 {
     char password[PASSWORD_MAX], why[256];
-    for (size_t i = 0; i < store->setting_count; i++) {
-        struct weir__store_setting *setting = &store->settings[i];
+    for (size_t i = 0; i < config->store.setting_count; i++) {
+        struct weir__store_setting *setting = &config->store.settings[i];
         if (strcmp(setting->name, "password_file") == 0 && password_read(setting->value, password, why, sizeof why)) {
             const char *copy = weir__arena_copy(&config->arena, weir__text_of(password)).data;
             setting->name = copy ? "password" : setting->name;
@@ -208,11 +189,4 @@ static void take_files(struct weir__config *config, struct weir__store *store)
         }
     }
     explicit_bzero(password, sizeof password);
-}
-
-void weir__store_take_files(struct weir__config *config)
-{
-    take_files(config, &config->store);
-    for (size_t i = 0; i < config->region.other_count; i++)
-        take_files(config, &config->region.others[i].store);
 }

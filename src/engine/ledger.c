@@ -161,52 +161,6 @@ void weir__delta_ledger_stats(const struct weir__delta_ledger *deltas, weir_ledg
                                  .lease_waits = weir__load64(&h->lease_waits)};
 }
 
-/* Of 1 to 31 characters that weir.yaml allows. The file may have been written by others. */
-static bool is_region_name(const char *name, size_t size)
-{
-    size_t len = strnlen(name, size);
-    bool good = len > 0 && len < size;
-    for (size_t i = 0; i < len; i++)
-        good &= weir__is_digit(name[i]) || name[i] == '-' || (name[i] >= 'a' && name[i] <= 'z');
-    return good;
-}
-
-bool weir__delta_ledger_region(const struct weir__delta_ledger *deltas, unsigned index, weir_region_stats *stats)
-{
-    const struct weir__ledger_header *h = deltas->ledger.header;
-    if (!h || weir__load32(&deltas->mapped.lost) || index >= WEIR__LEDGER_REGIONS)
-        return false;
-    const struct weir__ledger_region *r = &h->regions[index];
-    char name[sizeof r->name];
-    memcpy(name, r->name, sizeof name);
-    if (!is_region_name(name, sizeof name))
-        return false;
-    uint64_t state = weir__load64(&r->state), lag_us = weir__load64(&r->lag_us);
-    bool leader = weir__load64(&h->region_leader) && is_alive(h, weir__coarse_ms());
-    *stats = (weir_region_stats){.leader = leader,
-                                 .state = leader && state <= WEIR_REGION_DOUBLE ? (enum weir_region_state)state
-                                                                                : WEIR_REGION_UNKNOWN,
-                                 .last_error = -(int)(weir__load64(&r->last_error) & 0xffff),
-                                 .lag_ns = lag_us < INT64_MAX / 1000 ? (int64_t)lag_us * 1000 : 0,
-                                 .waiting = weir__load64(&r->waiting),
-                                 .units_sent = weir__load64(&r->units_sent),
-                                 .units_dropped = weir__load64(&r->units_dropped),
-                                 .batches = weir__load64(&r->batches),
-                                 .failures = weir__load64(&r->failures),
-                                 .bytes_out = weir__load64(&r->bytes_out),
-                                 .bytes_in = weir__load64(&r->bytes_in)};
-    _Static_assert(sizeof name <= sizeof stats->name, "the API has room for a name");
-    memcpy(stats->name, name, sizeof name);
-    return true;
-}
-
-int weir_region_stats_read(weir *engine, unsigned index, weir_region_stats *stats)
-{
-    if (!engine || !stats)
-        return WEIR_EINVAL;
-    return weir__delta_ledger_region(&engine->deltas, index, stats) ? 0 : WEIR_ENOENT;
-}
-
 int weir_ledger_stats_read(weir *engine, weir_ledger_stats *stats)
 {
     if (!engine || !stats)

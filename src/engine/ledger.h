@@ -68,9 +68,6 @@ static inline bool weir__delta_ledger_unavailable(const struct weir__ruleset *ru
 /* See weir_ledger_stats_read. */
 void weir__delta_ledger_stats(const struct weir__delta_ledger *deltas, weir_ledger_stats *stats);
 
-/* See weir_region_stats_read. False: there is no such region. */
-bool weir__delta_ledger_region(const struct weir__delta_ledger *deltas, unsigned index, weir_region_stats *stats);
-
 /* Hash of the tier's name, 0 for the default: separates tiers in the ledger. */
 uint64_t weir__delta_ledger_tier(const struct weir__quota *quota);
 

@@ -505,8 +505,6 @@ static void warn_of_storeless(const weir_rules *rules, struct weir__diagnostics 
         if (rule->consistency_given && rule->consistency != WEIR__LOCAL)
             weir__report_warning(report, rule->consistency_place, "consistency: %s acts as local: there is no store",
                                  names[rule->consistency]);
-        else if (rule->global)
-            weir__report_warning(report, rule->scope_place, "scope: global acts as region: there is no store");
     }
 }
 

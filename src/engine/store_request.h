@@ -33,18 +33,6 @@ enum weir__store_op_kind {
 /* How long a lease of units lasts at most: lua/leases.lua. */
 #define WEIR__UNITS_LIFE_US INT64_C(5000000)
 
-/* EXCHANGE: whose units they are, and of which counter: docs/internals/regions.md. */
-struct weir__op_scope {
-    enum weir__op_scope_kind {
-        WEIR__SCOPE_REGION, /* they count in this region alone */
-        WEIR__SCOPE_GLOBAL, /* in all regions: the script adds them to the ledgers of the others */
-        WEIR__SCOPE_OTHER   /* another region sends them: the script pushes what this region has not sent yet */
-    } kind;
-    /* GLOBAL: of the rule and of the tier, 52 bits each; units in two windows that make the counter hot. */
-    uint64_t rule, tier;
-    int64_t share, window_us;
-};
-
 /* LEASE: docs/internals/leases.md. */
 struct weir__units_lease {
     uint64_t sequence; /* rises with each op of a host on a counter */
@@ -83,7 +71,6 @@ struct weir__store_op {
      * it starts with `cost` alone, not with the host's level.
      */
     bool own_delta;
-    struct weir__op_scope scope;
     /*
      * REFUND: the server's time of the take, or, negative, the age of the take by the host's clock. Other kinds, out:
      * the server's time, for a later refund.

@@ -1,6 +1,5 @@
 /* The blocking client: see client.h. */
 #include "remote/client.h"
-#include "base/atomic.h"
 #include "base/clock.h"
 #include "remote/socket.h"
 #include "engine/store_request.h"
@@ -11,8 +10,7 @@
 #include <unistd.h>
 #include <weir/store.h>
 
-#define CHUNKS_MAX 64     /* chunks read from one connection before the others are served */
-#define SLICE_US   100000 /* between two looks at what another thread may change */
+#define CHUNKS_MAX 64 /* chunks read from one connection before the others are served */
 
 struct weir__blocking_client {
     const struct weir__store_options *options;
@@ -21,10 +19,9 @@ struct weir__blocking_client {
     bool tls_doubted; /* a certificate was refused: read the files again */
     pid_t pid;
     int64_t wake_us;
-    int64_t worked_us;        /* end of the last poll_once */
-    int64_t looked_us;        /* when a caller last waited for a probe */
-    size_t waiting;           /* requests in flight */
-    const uint64_t *until_us; /* of another thread: see weir__blocking_client_until() */
+    int64_t worked_us; /* end of the last poll_once */
+    int64_t looked_us; /* when a caller last waited for a probe */
+    size_t waiting;    /* requests in flight */
     void (*changed)(void *context, bool up, int error, const char *where);
     void *changed_context;
     struct weir__socket sockets[WEIR__CHANNELS];
@@ -276,23 +273,6 @@ static void poll_once(struct weir__blocking_client *blocking, int64_t until_us)
     blocking->worked_us = weir__monotonic_us();
 }
 
-void weir__blocking_client_until(struct weir__blocking_client *blocking, const uint64_t *until_us)
-{
-    blocking->until_us = until_us;
-}
-
-/* Polls as poll_once() does. False: requests end now. */
-static bool poll_in_time(struct weir__blocking_client *blocking, int64_t until_us)
-{
-    int64_t now_us = weir__monotonic_us();
-    uint64_t end_us = blocking->until_us ? weir__load64(blocking->until_us) : 0;
-
-    if (end_us && now_us >= (int64_t)end_us)
-        return false;
-    poll_once(blocking, blocking->until_us && now_us + SLICE_US < until_us ? now_us + SLICE_US : until_us);
-    return true;
-}
-
 /*
  * Nothing polls between calls, so a probe that is in flight is not noticed to have succeeded. The caller waits for it,
  * at most for the deadline and once in retry_max.
@@ -306,9 +286,8 @@ static void wait_for_probe(struct weir__blocking_client *blocking, const struct 
     if (now_us - blocking->looked_us < blocking->options->retry_max_us ||
         !weir__client_probing(blocking->client, request))
         return;
-    while (weir__monotonic_us() < until_us && weir__client_probing(blocking->client, request) &&
-           poll_in_time(blocking, until_us))
-        continue;
+    while (weir__monotonic_us() < until_us && weir__client_probing(blocking->client, request))
+        poll_once(blocking, until_us);
     blocking->looked_us = weir__monotonic_us();
 }
 
@@ -339,14 +318,8 @@ int weir__blocking_client_request_all(struct weir__blocking_client *blocking,
         weir__client_submit(blocking->client, requests[i], weir__monotonic_us());
     }
     flush(blocking);
-    while (blocking->waiting > 0 && poll_in_time(blocking, INT64_MAX))
-        continue;
-    for (size_t i = 0; i < count && blocking->waiting > 0; i++)
-        if (requests[i]->state) {
-            weir__client_cancel(blocking->client, requests[i]);
-            requests[i]->error = WEIR_ESTORESLOW;
-            blocking->waiting--;
-        }
+    while (blocking->waiting > 0)
+        poll_once(blocking, INT64_MAX);
     for (size_t i = 0; i < count && !error; i++)
         error = requests[i]->error;
     return error;

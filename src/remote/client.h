@@ -114,11 +114,6 @@ int weir__blocking_client_request(struct weir__blocking_client *blocking, struct
 /* Several requests, in flight together. All are complete when it returns: 0, or the first error. */
 int weir__blocking_client_request_all(struct weir__blocking_client *blocking,
                                       struct weir__store_request *const *requests, size_t count);
-/*
- * Another thread may store a monotonic time in *until_us, or 0: requests that are not complete then fail with
- * WEIR_ESTORESLOW. They notice within 100 ms. NULL: none does.
- */
-void weir__blocking_client_until(struct weir__blocking_client *blocking, const uint64_t *until_us);
 /* Refunds what a complete request took. Sent without waiting, or with the next call. */
 void weir__blocking_client_refund(struct weir__blocking_client *blocking, const struct weir__store_request *request);
 /* Handles late replies, refunds and probes for at most this long. */

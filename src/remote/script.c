@@ -154,14 +154,8 @@ static uint32_t add_op(struct weir__buffer *to, const struct weir__store_op *op)
     if (op->kind == WEIR__OP_EXCHANGE) {
         add_number(to, clamp(op->level, WEIR__EXACT_MAX / 4));
         add_number(to, left_of(op));
-        add_number(to, (op->reseed ? 1 : op->own_delta ? 2 : 0) + 4 * (int64_t)op->scope.kind);
-        if (op->scope.kind != WEIR__SCOPE_GLOBAL)
-            return 6;
-        add_number(to, (int64_t)op->scope.rule);
-        add_number(to, (int64_t)op->scope.tier);
-        add_number(to, op->scope.share);
-        add_number(to, op->scope.window_us);
-        return 10;
+        add_number(to, op->reseed ? 1 : op->own_delta ? 2 : 0);
+        return 6;
     }
     if (op->kind == WEIR__OP_LEASE) {
         add_number(to, clamp((int64_t)op->units.sequence, WEIR__EXACT_MAX));

@@ -168,8 +168,8 @@ struct peer {
 static int policy_number(const struct weir__rule *rule)
 {
     int requests = 2 * (int)rule->on_missing + rule->shadow;
-    int hosts = 4 * (int)rule->consistency + 2 * rule->global + rule->consistency_given;
-    return (requests << 12) + (hosts << 4) + (int)rule->on_failure;
+    int hosts = 2 * (int)rule->consistency + rule->consistency_given;
+    return (requests << 8) + (hosts << 4) + (int)rule->on_failure;
 }
 
 static int compare_counters(const void *x, const void *y)
@@ -623,16 +623,6 @@ static void warn_of_leases(const weir_rules *set, struct weir__diagnostics *repo
     }
 }
 
-/* ---- Regions ---- */
-
-static void warn_of_regions(const weir_rules *set, struct weir__diagnostics *report)
-{
-    for (size_t i = 0; i < set->count && !report->host->has_regions; i++)
-        if (set->rules[i]->global)
-            weir__report_warning(report, set->rules[i]->scope_place,
-                                 "scope: global acts as region: weir.yaml names no other regions");
-}
-
 /* ---- Reserves ---- */
 
 /* A reserve that no request may use only lowers the limit. */
@@ -661,7 +651,6 @@ void weir__rules_lint(const weir_rules *set, struct weir__diagnostics *report)
         warn_of_unset(set, report);
         warn_of_memory(set, report);
         warn_of_leases(set, report);
-        warn_of_regions(set, report);
     }
     for (size_t i = 0; i < WEIR__COUNT(comparing); i++)
         comparing[i](&(struct lint){.set = set, .report = report, .left = STEPS_MAX});

@@ -44,7 +44,6 @@ static bool read_key(void *context, const struct weir__node *node, const char *w
 static const char *const missing[] = {"skip", "deny", "share", NULL};
 static const char *const on_limit[] = {"reject", "delay", "queue", NULL};
 static const char *const consistency[] = {"local", "eventual", "strict", "leased", NULL};
-static const char *const scopes[] = {"region", "global", NULL};
 static const char *const failure[] = {"local", "open", "closed", NULL};
 
 #define RULE(member) WEIR__IN(struct weir__rule, member)
@@ -79,7 +78,6 @@ static const struct weir__field fields[] = {
     {"on_limit", WEIR__FIELD_CHOICE, RULE(on_limit), .choices = on_limit},
     {"consistency", WEIR__FIELD_CHOICE, RULE(consistency), .choices = consistency,
      .place = offsetof(struct weir__rule, consistency_place)},
-    {"scope", WEIR__FIELD_CHOICE, RULE(global), .choices = scopes, .place = offsetof(struct weir__rule, scope_place)},
     {"on_store_failure", WEIR__FIELD_CHOICE, RULE(on_failure), .choices = failure},
     {"queue", WEIR__FIELD_READ, RULE(queue), .read = weir__native_queue},
     {"warn_at", WEIR__FIELD_READ, RULE(warn_at), .read = weir__native_warn_at},
@@ -356,11 +354,6 @@ static void add_limit(struct rule_reader *reader, const struct weir__node *entry
         rule.consistency_given && rule.consistency == WEIR__LEASED ? weir__rule_lease_obstacle(&rule) : NULL;
     if (obstacle) {
         weir__node_error(field(reader, "consistency"), "%s", obstacle);
-        return;
-    }
-    const char *not_global = rule.global ? weir__rule_global_obstacle(&rule) : NULL;
-    if (not_global) {
-        weir__node_error(field(reader, "scope"), "%s", not_global);
         return;
     }
     if (rule.warn_at &&

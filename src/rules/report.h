@@ -23,7 +23,6 @@ struct weir__place {
 struct weir__rules_host {
     int64_t segment_bytes;
     bool has_store;
-    bool has_regions;
     int consistency;                            /* of the store, for rules without their own: enum weir__consistency */
     enum weir__callers {                        /* that pass attributes which `identity` does not name */
                          WEIR__CALLERS_UNKNOWN, /* an application or nginx may */

@@ -169,8 +169,6 @@ struct weir__rule {
     enum weir__consistency consistency;
     bool consistency_given; /* set by its author; else a default applies: see weir__rule_consistency */
     struct weir__place consistency_place;
-    bool global; /* `scope: global`: counts in all regions */
-    struct weir__place scope_place;
     enum weir__on_failure on_failure;
     int report_priority;
     struct weir__overload_policy overload;
@@ -204,8 +202,6 @@ uint64_t weir__rule_id(weir_text name, bool shadow);
  * concurrency never do, and are strict. Concurrency cannot be eventual: such a fallback makes it strict.
  */
 enum weir__consistency weir__rule_consistency(const struct weir__rule *rule, enum weir__consistency fallback);
-/* Why the rule cannot count in all regions, as the end of a sentence; NULL: it can. Such a rule is always eventual. */
-const char *weir__rule_global_obstacle(const struct weir__rule *rule);
 /* Why units of the rule cannot be leased, as the end of a sentence; NULL: they can. A fallback `leased` is strict then.
  */
 const char *weir__rule_lease_obstacle(const struct weir__rule *rule);

@@ -496,21 +496,6 @@ const char *weir__rule_lease_obstacle(const struct weir__rule *rule)
     return NULL;
 }
 
-const char *weir__rule_global_obstacle(const struct weir__rule *rule)
-{
-    if (largest_quota(rule)->limit.algorithm == WEIR_CONCURRENCY)
-        return "concurrency cannot be global: what other regions hold now must be known now";
-    if (rule->consistency_given && rule->consistency == WEIR__LOCAL)
-        return "a rule with consistency: local has no counter in the store, and cannot be global; use eventual";
-    if (rule->consistency_given && rule->consistency == WEIR__STRICT)
-        return "a strict rule cannot be global: each request would wait for another region; use eventual";
-    if (rule->consistency_given && rule->consistency == WEIR__LEASED)
-        return "a leased rule cannot be global: units are leased from the store of one region; use eventual";
-    if (weir__overload_is_scaled(&rule->overload) || rule->overload.reserve)
-        return "a limit that is elastic, adaptive or has a reserve cannot be global: it differs between regions";
-    return NULL;
-}
-
 enum weir__consistency weir__rule_consistency(const struct weir__rule *rule, enum weir__consistency fallback)
 {
     const struct weir__quota *quota = largest_quota(rule);
@@ -519,8 +504,6 @@ enum weir__consistency weir__rule_consistency(const struct weir__rule *rule, enu
         return WEIR__LOCAL; /* nothing is counted */
     if (rule->consistency_given)
         return rule->consistency;
-    if (rule->global)
-        return WEIR__EVENTUAL;
     if (fallback == WEIR__PER_ALGORITHM)
         return bucket ? WEIR__EVENTUAL : WEIR__STRICT;
     if (fallback == WEIR__LEASED)
@@ -528,21 +511,17 @@ enum weir__consistency weir__rule_consistency(const struct weir__rule *rule, enu
     return fallback == WEIR__EVENTUAL && quota->limit.algorithm == WEIR_CONCURRENCY ? WEIR__STRICT : fallback;
 }
 
-void weir__rules_hosts(const weir_rules *rules, enum weir__consistency fallback, int64_t interval_us, bool regions,
-                       size_t names_max, struct weir__buffer *to)
+void weir__rules_hosts(const weir_rules *rules, enum weir__consistency fallback, int64_t interval_us, size_t names_max,
+                       struct weir__buffer *to)
 {
-    enum { GLOBAL = WEIR__LEASED + 1 };
     char name[4 * WEIR_NAME_MAX + 1];
-    for (int which = GLOBAL; which >= WEIR__LOCAL; which--) {
+    for (int which = WEIR__LEASED; which >= WEIR__LOCAL; which--) {
         size_t begin = 0, listed = 0, more = 0;
         for (size_t i = 0; i < rules->count; i++) {
             const struct weir__rule *rule = rules->rules[i];
-            if (largest_quota(rule)->kind != WEIR__LIMITED ||
-                (rule->global && regions ? GLOBAL : (int)weir__rule_consistency(rule, fallback)) != which)
+            if (largest_quota(rule)->kind != WEIR__LIMITED || (int)weir__rule_consistency(rule, fallback) != which)
                 continue;
-            if (!listed && which == GLOBAL)
-                weir__buffer_printf(to, "counts over all regions: ");
-            else if (!listed && which == WEIR__EVENTUAL)
+            if (!listed && which == WEIR__EVENTUAL)
                 weir__buffer_printf(to, "counts over all hosts, exchanged every %g ms: ", (double)interval_us / 1000);
             else if (!listed)
                 weir__buffer_printf(to, "counts %s: ",

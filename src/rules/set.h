@@ -47,11 +47,10 @@ struct weir__buffer;
 #define WEIR__NO_STORE_TEXT "counts on each host: every rule, as there is no store"
 /*
  * Adds a line for each consistency that rules have where there is a store, such as "counts over all hosts, exact: a,
- * b". `names_max`: bytes of names in a line, after which the rest is counted. `interval_us` is between two exchanges;
- * `regions`: there are other ones.
+ * b". `names_max`: bytes of names in a line, after which the rest is counted. `interval_us` is between two exchanges.
  */
-void weir__rules_hosts(const weir_rules *rules, enum weir__consistency fallback, int64_t interval_us, bool regions,
-                       size_t names_max, struct weir__buffer *to);
+void weir__rules_hosts(const weir_rules *rules, enum weir__consistency fallback, int64_t interval_us, size_t names_max,
+                       struct weir__buffer *to);
 
 /* What only one of the documents of a set may have. */
 enum weir__section { WEIR__NORMALIZE, WEIR__IDENTITY, WEIR__RESPONSE, WEIR__ALLOW, WEIR__BLOCK, WEIR__SECTIONS };

@@ -36,7 +36,6 @@ struct agent_threads {
     struct weir__dispatcher *dispatcher; /* NULL: no queue */
     struct weir__heartbeat_sender *sender; /* NULL: no other hosts */
     struct weir__notifier *notifier;       /* NULL: no `notify` */
-    struct weir__region_threads *regions;  /* NULL: no other regions */
     pthread_t threads[THREADS_MAX];
     size_t started;
 
@@ -287,10 +286,6 @@ static bool start(struct agent_threads *threads)
     if ((config->notify.url && !threads->notifier) || (config->origin.url && !threads->poller) ||
         (config->queue.wanted && !threads->dispatcher) || (weir__heartbeat_sender_wanted(config) && !threads->sender))
         return false;
-    bool failed;
-    threads->regions = weir__region_threads_start(config, log, threads->host->engine, &failed);
-    if (failed)
-        return false;
     const struct {
         bool wanted;
         void *(*run)(void *threads);
@@ -317,11 +312,9 @@ static void stop(struct agent_threads *threads)
     pthread_cond_broadcast(&threads->end);
     pthread_cond_signal(&threads->queried);
     pthread_mutex_unlock(&threads->lock);
-    weir__region_threads_end(threads->regions);   /* before all that may take long */
     weir__dispatcher_finish(threads->dispatcher); /* before the other threads, which may wait for a database */
     for (size_t i = 0; i < threads->started; i++)
         pthread_join(threads->threads[i], NULL);
-    weir__region_threads_stop(threads->regions);
     weir__heartbeat_sender_free(threads->sender);
     weir__notifier_free(threads->notifier);
     weir__load_sampler_close(threads->sampler);

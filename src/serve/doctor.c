@@ -594,8 +594,6 @@ static const char counter_commands[] =
     "set 1 PX 1000;get;psetex 1000 1;getrange 0 0;setrange 0 1;pexpire 1000;pttl;zrange 0 0;zcount 0 0;zcard;zscore 0;"
     "zadd 0 0;zrem 0;zremrangebyscore 0 0;zrangebyscore 0 0;hset 0 0;hdel 0;hlen;hexists 0;hgetall;hmget 0;"
     "rpush 0;llen;lrange 0 0;del";
-static const char region_commands[] = "set 1 PX 1000;ltrim 0 0;hincrby 0 0;hmset 0 0;hget 0;hscan 0;sadd 0;srem "
-                                      "0;spop;scard;hsetnx 0 0;persist;pexpire 1000;del";
 static const char queue_commands[] =
     "set 1 PX 1000;hset 0 0;hget 0;hmget 0;hincrby 0 0;hexists 0;hdel 0;sadd 0;smembers;srem 0;zadd 0 0;zrem 0;"
     "zrange 0 0;zrangebyscore 0 0;zcard;xadd * 0 0;xrange - +;xpending 0;xclaim 0 0 0 0-1;xack 0 0-1;xdel 0-1;del";
@@ -642,8 +640,9 @@ static int query_store(struct weir__blocking_client *client, const char *key, co
     return error;
 }
 
-static void find_store(struct doctor *d, const char *shown, const struct store_reply *reply, const char *name)
+static void find_store(struct doctor *d, const struct store_reply *reply, const char *name)
 {
+    const char *shown = d->deployment.config.store.shown;
     int64_t skew = weir__clock_ns(CLOCK_REALTIME) / 1000 - reply->clock_us;
     if (*reply->refused)
         find(
@@ -661,46 +660,37 @@ static void find_store(struct doctor *d, const char *shown, const struct store_r
              shown, (skew > 0 ? skew : -skew) / 1000000);
 }
 
-/* `queue`, `regions`: these features have their state in this store. */
-static void check_one_store(struct doctor *d, const struct weir__store *store, bool queue, bool regions)
-{
-    const struct {
-        bool wanted, of_queue;
-        const char *commands;
-    } uses[] = {{true, false, counter_commands}, {regions, false, region_commands}, {queue, true, queue_commands}};
-    struct weir__store_options options;
-    char why[256], name[128], key[160];
-    if (!weir__store_options_of(store, &options, why, sizeof why)) {
-        find(d, WEIR__DOCTOR_WRONG, "%s: %s", store->shown, why);
-        return;
-    }
-    options.deadline_us = STORE_US;
-    struct weir__blocking_client *client = weir__blocking_client_new(&options);
-    int error = 0;
-    for (size_t i = 0; client && i < WEIR__COUNT(uses) && !error; i++) {
-        struct store_reply reply = {.clock_us = 0};
-        if (!uses[i].wanted)
-            continue;
-        snprintf(name, sizeof name, uses[i].of_queue ? "{%s:queue}" : "%s:", options.prefix);
-        snprintf(key, sizeof key, "%s~doctor", name); /* no counter's name has a '~' there */
-        error = query_store(client, key, uses[i].commands, &reply, why, sizeof why);
-        if (error)
-            find(d, WEIR__DOCTOR_WRONG, "%s, keys %s*: %s%s%s%s; docs/reference/store.md says what to do", store->shown,
-                 name, weir_strerror(error), *why ? " (" : "", why, *why ? ")" : "");
-        else if (i != 1 || *reply.refused)
-            find_store(d, store->shown, &reply, name);
-    }
-    weir__blocking_client_free(client);
-    explicit_bzero(&options, sizeof options);
-}
-
 static void check_store(struct doctor *d)
 {
     const struct weir__config *config = &d->deployment.config;
-    const struct weir__store *store;
-    for (size_t i = 0; config->store.url && (store = weir__config_store_at(config, i)); i++)
-        check_one_store(d, store, i == 0 && config->queue.wanted && !config->queue.database,
-                        i == 0 && config->region.other_count > 0);
+    struct weir__store_options options;
+    char url[8192], why[256], name[128], key[160];
+    if (!config->store.url)
+        return;
+    if (!weir__store_url(&config->store, url, sizeof url, why, sizeof why) ||
+        weir__store_parse(url, &options, why, sizeof why) != 0) {
+        find(d, WEIR__DOCTOR_WRONG, "%s: %s", config->store.shown, why);
+        return;
+    }
+    explicit_bzero(url, sizeof url);
+    options.deadline_us = STORE_US;
+    struct weir__blocking_client *client = weir__blocking_client_new(&options);
+    bool queue = config->queue.wanted && !config->queue.database;
+    for (int i = 0; client && i < (queue ? 2 : 1); i++) {
+        struct store_reply reply = {.clock_us = 0};
+        snprintf(name, sizeof name, i ? "{%s:queue}" : "%s:", options.prefix);
+        snprintf(key, sizeof key, "%s~doctor", name); /* no counter's name has a '~' there */
+        int error = query_store(client, key, i ? queue_commands : counter_commands, &reply, why, sizeof why);
+        if (!error)
+            find_store(d, &reply, name);
+        else
+            find(d, WEIR__DOCTOR_WRONG, "%s, keys %s*: %s%s%s%s; docs/reference/store.md says what to do",
+                 config->store.shown, name, weir_strerror(error), *why ? " (" : "", why, *why ? ")" : "");
+        if (error)
+            break;
+    }
+    weir__blocking_client_free(client);
+    explicit_bzero(&options, sizeof options);
 }
 
 /* ---- All checks ---- */

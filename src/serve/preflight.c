@@ -73,32 +73,22 @@ static bool has_password(const char *url)
     return colon || (at && strstr(at, "password="));
 }
 
-/* True if a password is among the settings. */
-static bool check_store_files(struct preflight *preflight, const struct weir__store *store)
-{
-    bool inside = false;
-    for (size_t i = 0; i < store->setting_count; i++) {
-        const struct weir__store_setting *setting = &store->settings[i];
-        if (strcmp(setting->name, "password_file") == 0)
-            check_file(preflight, setting->place, "password_file", setting->value, SECRET);
-        else if (strcmp(setting->name, "key") == 0)
-            check_file(preflight, setting->place, "the key", setting->value, SECRET);
-        inside |= strcmp(setting->name, "password") == 0 || strcmp(setting->name, "sentinel_password") == 0;
-    }
-    return inside;
-}
-
 static void check_secrets(struct preflight *preflight)
 {
     const struct weir__config *config = preflight->config;
     const struct weir__access *access = &config->access;
     struct weir__place top = {0, 1, 1};
     bool inside = access->token_count || access->password || access->operator_password || config->origin.token ||
-                  has_password(config->admin.database) || has_password(config->origin.url) ||
-                  has_password(config->notify.url);
-    const struct weir__store *store;
-    for (size_t k = 0; (store = weir__config_store_at(config, k)); k++)
-        inside |= has_password(store->url) || check_store_files(preflight, store);
+                  has_password(config->store.url) || has_password(config->admin.database) ||
+                  has_password(config->origin.url) || has_password(config->notify.url);
+    for (size_t i = 0; i < config->store.setting_count; i++) {
+        const struct weir__store_setting *setting = &config->store.settings[i];
+        if (strcmp(setting->name, "password_file") == 0)
+            check_file(preflight, setting->place, "password_file", setting->value, SECRET);
+        else if (strcmp(setting->name, "key") == 0)
+            check_file(preflight, setting->place, "the key", setting->value, SECRET);
+        inside |= strcmp(setting->name, "password") == 0 || strcmp(setting->name, "sentinel_password") == 0;
+    }
     check_file(preflight, config->origin.place, "token_file", config->origin.token_file, SECRET);
     check_file(preflight, config->notify.place, "secret_file", config->notify.secret_file, READABLE | SECRET);
     check_file(preflight, config->notify.place, "the CA file", config->notify.ca, READABLE);
@@ -304,8 +294,8 @@ static void find_hosts(struct preflight *preflight, const weir_rules *rules)
     const struct weir__store *store = &preflight->config->store;
     struct weir__buffer lines = {0};
     if (store->url)
-        weir__rules_hosts(rules, (enum weir__consistency)store->consistency, store->sync_interval_us,
-                          preflight->config->region.other_count > 0, NAMES_MAX, &lines);
+        weir__rules_hosts(rules, (enum weir__consistency)store->consistency, store->sync_interval_us, NAMES_MAX,
+                          &lines);
     else if (rules->count)
         weir__buffer_printf(&lines, WEIR__NO_STORE_TEXT "\n");
     if (!lines.failed && lines.len)

@@ -83,7 +83,7 @@ struct weir__file {
     struct weir__file_owner rules_owner; /* of published ones: root loads them as this user */
     const char *segment;
     int64_t segment_bytes;             /* its size */
-    bool store, regions;               /* it names one; other regions, too */
+    bool store;                        /* it names one */
     const char *store_url;             /* FILE_COUNTERS: with its password; NULL: none */
     enum weir_consistency consistency; /* with a store: of rules that set none */
     int64_t sync_interval_us;          /* with a store: of eventual rules */

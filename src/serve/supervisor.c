@@ -86,11 +86,9 @@ uint64_t weir__config_fingerprint(const struct weir__config *config)
     }
     if (config->admin.listener)
         sum = add_file(add_file(sum, config->admin.listener->tls.certificate), config->admin.listener->tls.key);
-    const struct weir__store *store;
-    for (size_t k = 0; (store = weir__config_store_at(config, k)); k++)
-        for (size_t i = 0; i < store->setting_count; i++)
-            if (weir__store_is_file(store->settings[i].name))
-                sum = add_file(sum, store->settings[i].value);
+    for (size_t i = 0; i < config->store.setting_count; i++)
+        if (weir__store_is_file(config->store.settings[i].name))
+            sum = add_file(sum, config->store.settings[i].value);
     if (geteuid() == 0 && config->origin.token_file) /* an agent of another user cannot read it */
         sum = add_file(sum, config->origin.token_file);
     if (geteuid() == 0 && config->notify.secret_file)

@@ -125,7 +125,6 @@ struct weir__file *weir__file_open(const char *path, enum weir__file_part needed
                                        .store = config->store.url != NULL,
                                        .consistency = config->store.consistency,
                                        .sync_interval_us = config->store.sync_interval_us,
-                                       .regions = config->region.other_count > 0,
                                        .database = config->admin.database,
                                        .queue_database = config->queue.database};
     bool rules = needed == WEIR__FILE_RULES || needed == WEIR__FILE_COUNTERS || needed == WEIR__FILE_KEYS;

@@ -43,9 +43,7 @@ static const char *const forms[WEIR__QUERY_KINDS] = {
         "'slots':0,'fill?':0,'created':0,'evicted_live':0,'evicted_denied':0,'slab_full':0,'soft':0,'errors':0,"
         "'lost':false},'store?':{'state':'','agent':false,'since_s':0,'lag_s':0,'last_error?':'','requests':0,"
         "'failures':0,'units_sent':0,'units_received':0,'units_dropped':0,'units_leased':0,'units_spent':0,"
-        "'units_returned':0,'units_expired':0,'lease_waits':0,'keys':0,'keys_max':0},'regions':[{'name':'','state':'',"
-        "'leader':false,'lag_s':0,'last_error?':'','waiting':0,'units_sent':0,'units_dropped':0,'batches':0,"
-        "'failures':0,'bytes_out':0,'bytes_in':0},8],'rates':" SPANS
+        "'units_returned':0,'units_expired':0,'lease_waits':0,'keys':0,'keys_max':0},'rates':" SPANS
         ",'check_seconds':{'p50':0,'p99':0,'below_s!':" TIMES ",'counts!':" TIMES
         "},'reloads':{'ok':0,'failed':0,'polls':0,'rules':0},'history':false,'hot':false,'hot_seconds':0,'rules':[" RULE
         "],'load?':{'known':false,'level':0,'throttle':0,'in_flight':0,'signals':{'*':0},'shed':{'*':0}}}",

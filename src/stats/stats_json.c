@@ -193,23 +193,6 @@ static json_t *store_json(const struct weir__snapshot *snapshot)
                      number(s.lease_waits), "keys", number(s.used), "keys_max", number(s.entries));
 }
 
-static json_t *regions_json(const struct weir__snapshot *snapshot)
-{
-    static const char *const states[] = {"unknown", "up", "down", "silent", "wrong", "double"};
-    weir_region_stats s;
-    json_t *list = json_array();
-    for (unsigned i = 0; weir__snapshot_has_ledger(snapshot) && weir__delta_ledger_region(&snapshot->deltas, i, &s);
-         i++)
-        json_array_append_new(
-            list, json_pack("{s:s,s:s,s:b,s:f,s:s?,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "name", s.name, "state",
-                            states[s.state], "leader", s.leader, "lag_s", (double)s.lag_ns / 1e9, "last_error",
-                            s.last_error ? weir_strerror(s.last_error) : NULL, "waiting", number(s.waiting),
-                            "units_sent", number(s.units_sent), "units_dropped", number(s.units_dropped), "batches",
-                            number(s.batches), "failures", number(s.failures), "bytes_out", number(s.bytes_out),
-                            "bytes_in", number(s.bytes_in)));
-    return list;
-}
-
 /* A quantile of the sampled check times, in seconds; 0: none was sampled. */
 static double time_below(const weir_times *times, uint64_t per_mille)
 {
@@ -287,14 +270,13 @@ static json_t *stats_json(const struct weir__snapshot *snapshot, const struct we
     for (const struct weir__rule_snapshot *rule = snapshot->rules.first; rule; rule = rule->next)
         rules = appended(rules, rule_json(snapshot, rule, query, all));
     (void)!weir_engine_stats_read(snapshot->engine, &engine);
-    return json_pack("{s:f,s:s,s:o,s:o,s:o,s:o,s:o,s:o,s:{s:o,s:o,s:o,s:o},s:b,s:b,s:o,s:o,s:o}", "at",
+    return json_pack("{s:f,s:s,s:o,s:o,s:o,s:o,s:o,s:{s:o,s:o,s:o,s:o},s:b,s:b,s:o,s:o,s:o}", "at",
                      rounded_ms(snapshot->now.wall_ns), "version", weir_version(), "host", host_json(snapshot),
-                     "segment", segment_json(snapshot), "store", store_json(snapshot), "regions",
-                     regions_json(snapshot), "rates", spans_json(all), "check_seconds", times_json(snapshot), "reloads",
-                     "ok", number(engine.reloads), "failed", number(engine.reload_failures), "polls",
-                     number(engine.polls), "rules", number(engine.rules), "history", snapshot->history.rows != 0, "hot",
-                     snapshot->hot.rule_slots != 0, "hot_seconds", number(hot_seconds(snapshot)), "rules", rules,
-                     "load", load_json(snapshot));
+                     "segment", segment_json(snapshot), "store", store_json(snapshot), "rates", spans_json(all),
+                     "check_seconds", times_json(snapshot), "reloads", "ok", number(engine.reloads), "failed",
+                     number(engine.reload_failures), "polls", number(engine.polls), "rules", number(engine.rules),
+                     "history", snapshot->history.rows != 0, "hot", snapshot->hot.rule_slots != 0, "hot_seconds",
+                     number(hot_seconds(snapshot)), "rules", rules, "load", load_json(snapshot));
 }
 
 int weir__stats_json_current(const struct weir__snapshot *snapshot, const struct weir__host_query *query, char **json)

@@ -415,24 +415,6 @@ static void draw_leases(struct weir__top *top)
                   total_in(store, "lease_waits", waits));
 }
 
-/* A line for each other region. */
-static void draw_regions(struct weir__top *top)
-{
-    size_t i;
-    json_t *region;
-    json_array_foreach(json_object_get(top->stats, "regions"), i, region)
-    {
-        const char *name = text_in(region, "name"), *state = text_in(region, "state");
-        if (!is_set(region, "leader"))
-            draw_line(top, "", "region   %s: another host exchanges with it", name);
-        else
-            draw_line(top, strcmp(state, "up") == 0 ? "" : "31",
-                      "region   %s %s, lag %.2f s, %.0f keys wait, %.0f units sent, %.0f lost", name, state,
-                      number_in(region, "lag_s"), number_in(region, "waiting"), number_in(region, "units_sent"),
-                      number_in(region, "units_dropped"));
-    }
-}
-
 /* One line of at most 80 columns; none without a load level. */
 static void draw_load(struct weir__top *top)
 {
@@ -517,7 +499,6 @@ static void draw_head(struct weir__top *top)
               is_set(segment, "lost") ? ", FILE LOST" : "");
     draw_store(top);
     draw_leases(top);
-    draw_regions(top);
     draw_load(top);
     draw_membership(top);
     draw_line(top, "", "%s", "");

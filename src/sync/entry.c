@@ -118,9 +118,10 @@ static int64_t window_end(const struct weir__sync *sync, const weir_limit *limit
     return end;
 }
 
-void weir__sync_bounds(const weir_limit *limit, int64_t now_us, int64_t bounds_us[4])
+/* The windows around the current one: the server has no time zones. */
+static void set_bounds(const struct weir__sync *sync, const weir_limit *limit, int64_t bounds_us[4])
 {
-    int64_t unused;
+    int64_t unused, now_us = sync->now.wall_ns / 1000;
     enum weir_calendar calendar = (enum weir_calendar)limit->calendar;
     weir__calendar_window(limit->zone, calendar, now_us, &bounds_us[1], &bounds_us[2]);
     weir__calendar_window(limit->zone, calendar, bounds_us[1] - 1, &bounds_us[0], &unused);
@@ -137,14 +138,14 @@ static size_t name_of(const struct weir__sync *sync, const struct weir__rule *ru
     return weir__store_name_cut(&sync->with.naming, rule->name, rule->shadow, key, text->key + WEIR__NAME_KEY_CUT, to);
 }
 
-void weir__sync_fill_nothing(const struct weir__naming *naming, struct weir__store_op *op)
+void weir__sync_fill_nothing(const struct weir__sync *sync, struct weir__store_op *op)
 {
     weir_params one = {.limit = 1, .window_ns = WEIR_SECOND};
     memset(op, 0, sizeof *op);
     op->kind = WEIR__OP_PEEK;
     if (weir_limit_init(&op->limit, &one) == 0)
-        op->name_len =
-            (uint16_t)weir__store_name(naming, WEIR__TEXT("\"agent\""), false, WEIR__TEXT("looks"), op->name);
+        op->name_len = (uint16_t)weir__store_name(&sync->with.naming, WEIR__TEXT("\"agent\""), false,
+                                                  WEIR__TEXT("looks"), op->name);
 }
 
 /* Over how long a time the entry's delta accumulated, if its server or the store was unavailable; else 0. */
@@ -160,7 +161,7 @@ void weir__sync_fill_op(const struct weir__sync *sync, const struct weir__sync_c
     memset(op, 0, offsetof(struct weir__store_op, name)); /* the name is written below */
     op->limit = counter->quota->limit;
     if (weir__on_wall(&op->limit) && op->limit.align == WEIR_ALIGN_CALENDAR)
-        weir__sync_bounds(&op->limit, sync->now.wall_ns / 1000, op->bounds_us);
+        set_bounds(sync, &op->limit, op->bounds_us);
     op->limit.zone = NULL;
     op->name_len = (uint16_t)name_of(sync, counter->rule, text, op->name);
 }
@@ -188,14 +189,8 @@ static void fill(const struct weir__sync *sync, uint64_t place, const struct wei
     else if (limit->algorithm != WEIR_FIXED_WINDOW)
         op->left_us = late_of(sync, &sync->tracked[note->index]);
     if (weir__on_wall(limit) && limit->align == WEIR_ALIGN_CALENDAR)
-        weir__sync_bounds(limit, sync->now.wall_ns / 1000, op->bounds_us);
+        set_bounds(sync, limit, op->bounds_us);
     op->name_len = (uint16_t)name_of(sync, sync->targets[place].rule, text, op->name);
-    if (sync->with.regions && sync->targets[place].rule->global)
-        op->scope = (struct weir__op_scope){.kind = WEIR__SCOPE_GLOBAL,
-                                            .rule = text->rule & WEIR__SCOPE_BITS,
-                                            .tier = text->tier & WEIR__SCOPE_BITS,
-                                            .share = (limit->limit * sync->with.hot_percent + 99) / 100,
-                                            .window_us = limit->window_us > 0 ? limit->window_us : 1};
 }
 
 /*
@@ -261,7 +256,7 @@ void weir__sync_fill_again(struct weir__sync *sync, uint64_t place)
         limit = peek(sync, counter, &scaled, &here);
     if (!limit) {
         counter->rule = NULL;
-        weir__sync_fill_nothing(&sync->with.naming, &sync->ops[place]);
+        weir__sync_fill_nothing(sync, &sync->ops[place]);
         return;
     }
     /*

@@ -100,8 +100,6 @@ static bool begin(struct exchanger *x)
                                          .naming = {x->store.prefix, x->store.hash_keys},
                                          .interval_ms = (uint64_t)x->store.sync_interval_us / 1000,
                                          .timeout_us = x->store.deadline_us,
-                                         .regions = x->config->region.other_count > 0,
-                                         .hot_percent = (int)x->config->region.hot_percent,
                                          .cluster = x->store.kind == WEIR__CLUSTER,
                                          .send_request = send_request,
                                          .send_context = x->client};

@@ -302,7 +302,7 @@ static int collect_slices(struct weir__sync *sync, unsigned count)
 /* Sends a request without effect, to find out whether the store is available. */
 static int ping(struct weir__sync *sync)
 {
-    weir__sync_fill_nothing(&sync->with.naming, &sync->ops[0]);
+    weir__sync_fill_nothing(sync, &sync->ops[0]);
     sync->request =
         (struct weir__store_request){.ops = sync->ops, .op_count = 1, .groups = sync->groups, .group_count = 1};
     int error = sync->with.send_request(sync->with.send_context, &sync->request);

@@ -37,7 +37,6 @@
 #include "engine/ledger.h"
 #include "engine/store_request.h"
 #include "sync/key_exchange.h"
-#include "sync/regions.h"
 
 /* Sends a request to the store and waits for the reply. Returns request->error. */
 typedef int weir__sync_send(void *context, struct weir__store_request *request);
@@ -49,8 +48,6 @@ struct weir__sync_options {
     struct weir__naming naming;
     uint64_t interval_ms; /* between rounds */
     int64_t timeout_us;   /* of an exchange; 0: WEIR__SYNC_TIMEOUT_US */
-    bool regions;         /* there are other regions: rules of scope: global count there, too */
-    int hot_percent;      /* of its limit, of which a key has to be used to count in other regions */
     bool cluster;         /* the store is a cluster: batches are not numbered */
     weir__sync_send *send_request;
     void *send_context;

@@ -8,8 +8,7 @@
 #define WEIR__SYNC_PREFETCH  16     /* entries that are prefetched before the first of them is read */
 #define WEIR__SYNC_REPOLLS   4      /* polls of a counter after it moved, after 1, 2, 4 and 8 rounds */
 #define WEIR__SYNC_ACKED_MAX 131072 /* acknowledged deltas that are remembered (4 MiB) */
-#define WEIR__SCOPE_BITS     ((UINT64_C(1) << 52) - 1) /* of a rule's id and a tier, which the script treats as numbers */
-#define WEIR__SYNC_LATE_MS   100                       /* above the jitter of a busy machine: later than that is late */
+#define WEIR__SYNC_LATE_MS   100    /* above the jitter of a busy machine: later than that is late */
 
 /* The agent's volatile state of an entry. */
 struct weir__sync_entry {
@@ -114,9 +113,7 @@ bool weir__sync_fill(struct weir__sync *sync, uint64_t index, const struct weir_
  */
 void weir__sync_fill_again(struct weir__sync *sync, uint64_t place);
 /* An op without effect. */
-void weir__sync_fill_nothing(const struct weir__naming *naming, struct weir__store_op *op);
-/* The calendar windows around the current one: the server has no time zones. */
-void weir__sync_bounds(const weir_limit *limit, int64_t now_us, int64_t bounds_us[4]);
+void weir__sync_fill_nothing(const struct weir__sync *sync, struct weir__store_op *op);
 /* Applies the reply to op `place`. `took_us`: duration of the exchange. */
 void weir__sync_apply(struct weir__sync *sync, uint64_t place, int64_t took_us);
 /* Clears the op, and fills in the counter: its limit and its name. */

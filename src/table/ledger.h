@@ -30,11 +30,10 @@
 #include <stddef.h>
 
 #define WEIR__LEDGER_MAGIC     UINT64_C(0x0a52474c524945f7)
-#define WEIR__LEDGER_LAYOUT    4 /* raise with every change of this file */
+#define WEIR__LEDGER_LAYOUT    3 /* raise with every change of this file */
 #define WEIR__LEDGER_BYTES_MIN (UINT64_C(256) << 10)
 #define WEIR__LEDGER_KEY       80   /* bytes of a key; longer ones are shortened as in their name in the store */
 #define WEIR__LEDGER_BATCH_MAX 4096 /* maximum number of counters of a batch */
-#define WEIR__LEDGER_REGIONS   8    /* other regions */
 #define WEIR__LEDGER_SENDER    32   /* digits */
 
 /* The name of an entry's counter. */
@@ -53,15 +52,6 @@ struct weir__ledger_in_flight {
     int64_t amount;
     int64_t window_end_us; /* end of the clock or calendar window that the amount belongs to; else 0 */
     uint64_t index;
-};
-
-/* What the agent knows of another region. Times are microseconds. */
-struct weir__ledger_region {
-    char name[32];            /* empty: none */
-    uint64_t state;           /* enum weir_region_state of <weir/store.h> */
-    uint64_t lag_us, waiting; /* how long the oldest unit has waited, and counters that wait */
-    uint64_t batches, failures, units_sent, units_dropped, bytes_out, bytes_in;
-    uint64_t last_error;
 };
 
 struct weir__ledger_header {
@@ -85,8 +75,6 @@ struct weir__ledger_header {
     uint64_t filled; /* entries in use at the last full scan */
     uint64_t last_error;
     uint64_t lease_granted, lease_spent, lease_returned, lease_expired; /* units */
-    uint64_t region_leader; /* 1: this agent exchanges with the other regions */
-    struct weir__ledger_region regions[WEIR__LEDGER_REGIONS];
 
     /* Written by all processes. */
     uint64_t full __attribute__((aligned(64))); /* amounts that were lost because the ledger was full */

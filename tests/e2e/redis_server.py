@@ -14,14 +14,13 @@ from stores import program
 
 
 class RedisServer:
-    """One redis-server. tls: (certificate, key) of the server, and `ca` of its clients, which then need a certificate.
-    clock: how many seconds it is ahead."""
+    """One redis-server. tls: (certificate, key) of the server, and `ca` of its clients, which then need a certificate."""
 
-    def __init__(self, password=None, tls=None, ca=None, socket=False, more=(), clock=0):
+    def __init__(self, password=None, tls=None, ca=None, socket=False, more=()):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="weir-redis-"))
         self.folder.chmod(0o755)
         self.port = free_port()
-        self.password, self.tls, self.ca, self.more, self.clock = password, tls, ca, more, clock
+        self.password, self.tls, self.ca, self.more = password, tls, ca, more
         self.path = str(self.folder / "redis.sock") if socket else None
         self.process = None
 
@@ -38,18 +37,9 @@ class RedisServer:
 
     def start(self):
         with open(self.folder / "log", "ab") as log:
-            self.process = subprocess.Popen([program(), *self.arguments()], stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                                            env=self.environment())
+            self.process = subprocess.Popen([program(), *self.arguments()], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         wait_until(self._answers, "Redis")
         return self
-
-    def environment(self):
-        """Of a server whose clock is `clock` seconds ahead of that of the machine."""
-        if not self.clock:
-            return None
-        library = self.folder / "clock.so"
-        subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", library, pathlib.Path(__file__).parent / "clock.c"], check=True)
-        return {**os.environ, "LD_PRELOAD": str(library), "CLOCK_AHEAD": str(self.clock)}
 
     def _answers(self):
         assert self.process.poll() is None, (self.folder / "log").read_text()

@@ -265,8 +265,7 @@ def named():
 
 
 def test_every_metric_that_is_named_exists(host, store):
-    one = host(more=f'store: "{store.url()}"\nload: on\nqueue: on\nstate: "@FOLDER@/state"\nregion: here\n'
-                    'regions: { there: "redis://127.0.0.1:1" }',
+    one = host(more=f'store: "{store.url()}"\nload: on\nqueue: on\nstate: "@FOLDER@/state"',
                rule=", consistency: eventual, on_limit: queue")
 
     def deferred():

@@ -109,7 +109,6 @@ export interface Stats {
     rules: RuleStats[];
     segment: Facts | null;
     store: Facts | null;
-    regions?: Facts[]; /* the other regions; without this: an older host */
     load?: Load | null; /* null: the load is not measured */
     host: Facts | null;
     reloads: Facts | null;

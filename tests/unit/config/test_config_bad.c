@@ -1,8 +1,6 @@
 /* Invalid weir.yaml files, and their diagnostics. */
 #include "configs.h"
 
-#define REGION GATEWAY RULES "store: redis://a\nregion: eu\n"
-
 /* Loads `yaml` and expects this first diagnostic, at this position. */
 static const struct {
     const char *yaml;
@@ -44,30 +42,6 @@ static const struct {
     {GATEWAY RULES "store: { url: 'redis://x', password: a, password_file: b }\n", 3, 56, "give one", ""},
     {GATEWAY RULES "store: { url: 'redis://x', consistency: sometimes }\n", 3, 41, "consistency must be", ""},
     {GATEWAY RULES "store: { url: 'redis://x', ca: '' }\n", 3, 32, "ca must be a path", ""},
-    {GATEWAY RULES "region: eu\n", 3, 9, "region goes with regions", ""},
-    {GATEWAY RULES "regions: { us: redis://b }\n", 3, 10, "regions goes with region", ""},
-    {GATEWAY RULES "region: eu\nregions: { us: redis://b }\n", 3, 9, "there is no store", ""},
-    {REGION "regions: { eu: redis://b }\n", 5, 12, "region eu is this one: regions has the others", ""},
-    {REGION "regions: { us: redis://a }\n", 5, 12, "regions eu and us have the same store: redis://a:6379", ""},
-    {REGION "regions: { us: 'redis://:secret@a' }\n", 5, 12, "regions eu and us have the same store: redis://a:6379",
-     ""},
-    {REGION "regions: { us: redis://b, ap: redis://b:6379 }\n", 5, 27, "regions us and ap have the same store", ""},
-    {REGION "regions: { us: redis://b, us: redis://c }\n", 5, 27, "", ""},
-    {REGION "regions: { us: 'redis+cluster://b' }\n", 5, 12, "the store of region us cannot be a cluster", ""},
-    {REGION "regions: { us: 'redis://b?prefix=c' }\n", 5, 12, "prefix and hash_keys of region us must be those", ""},
-    {REGION "regions: { us: { url: redis://b, hash_keys: true } }\n", 5, 12, "prefix and hash_keys of region us", ""},
-    {REGION "regions: { us: { url: redis://b, consistency: strict } }\n", 5, 34, "belong in `store`", ""},
-    {REGION "regions: { us: 'redis://b?sync_interval=1s' }\n", 5, 16, "belong in `store`", ""},
-    {REGION "regions: { us: { prefix: a } }\n", 5, 16, "region us has no url", ""},
-    {REGION "regions: { US: redis://b }\n", 5, 12, "the name of a region is 1 to 31", ""},
-    {REGION "regions: {}\n", 5, 10, "regions is a map of the other regions", ""},
-    {REGION "regions: [us]\n", 5, 10, "regions is a map of the other regions", ""},
-    {GATEWAY RULES "store: 'redis+cluster://a'\nregion: eu\nregions: { us: redis://b }\n", 3, 8,
-     "the store of a region cannot be a cluster", ""},
-    {GATEWAY RULES "store: redis://a\nregion: { name: eu, interval: 10ms }\n", 4, 31,
-     "interval must be from 50ms to 1m", ""},
-    {GATEWAY RULES "store: redis://a\nregion: { name: eu, hot: 101% }\n", 4, 26, "", ""},
-    {GATEWAY RULES "store: redis://a\nregion: 'a b'\n", 4, 9, "the name of a region is 1 to 31", ""},
     {GATEWAY RULES "notify: hooks.example\n", 3, 9, "notify is a URL: https://", ""},
     {GATEWAY RULES "notify: https://\n", 3, 9, "notify is a URL: https://", ""},
     {GATEWAY RULES "notify: 'https:///a'\n", 3, 9, "notify is a URL: https://", ""},

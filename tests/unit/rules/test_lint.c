@@ -520,13 +520,6 @@ static const struct {
     {{.segment_bytes = 64 * MIB, .has_store = true, .consistency = WEIR__PER_ALGORITHM, .counts_denied = true},
      "domain: shop\ndescriptors:\n  - { key: a, rate_limit: { unit: minute, requests_per_unit: 5 } }\n",
      ""},
-    /* ---- Regions ---- */
-    {{.segment_bytes = 64 * MIB, .has_store = true, .consistency = WEIR__PER_ALGORITHM},
-     "rules:\n  - { name: d, limit: 10, window: 1h, scope: global }\n",
-     "2:46: scope: global acts as region: weir.yaml names no other regions"},
-    {{.segment_bytes = 64 * MIB, .has_store = true, .has_regions = true, .consistency = WEIR__PER_ALGORITHM},
-     "rules:\n  - { name: d, limit: 10, window: 1h, scope: global }\n",
-     ""},
 };
 
 TEST(hosts_are_taken_into_account)

@@ -506,8 +506,6 @@ TEST(consistency_by_algorithm_unless_it_is_set)
          WEIR__LOCAL},
         {LIMITED "    algorithm: fixed_window\n    consistency: eventual\n", WEIR__EVENTUAL, WEIR__EVENTUAL,
          WEIR__EVENTUAL, WEIR__EVENTUAL},
-        {LIMITED "    algorithm: fixed_window\n    scope: global\n", WEIR__EVENTUAL, WEIR__EVENTUAL, WEIR__EVENTUAL,
-         WEIR__EVENTUAL},
         {LIMITED "    consistency: strict\n", WEIR__STRICT, WEIR__STRICT, WEIR__STRICT, WEIR__STRICT},
         {LIMITED "    consistency: leased\n", WEIR__LEASED, WEIR__LEASED, WEIR__LEASED, WEIR__LEASED},
         {LIMITED "    algorithm: leaky_bucket\n    on_limit: delay\n", WEIR__EVENTUAL, WEIR__EVENTUAL, WEIR__LOCAL,
@@ -533,7 +531,6 @@ TEST(hosts_of_rules_as_text)
                                         "  - { name: bucket, limit: 7, window: 1m }\n"
                                         "  - { name: log, limit: 7, window: 1m, algorithm: sliding_window_log }\n"
                                         "  - { name: here, limit: 7, window: 1m, consistency: local }\n"
-                                        "  - { name: world, limit: 7, window: 1m, scope: global }\n"
                                         "  - { name: log, limit: 7, window: 1m, consistency: strict, shadow: true }\n"
                                         "  - { name: gone, match: { path: /old }, limit: 0 }\n",
                                         "domain: d\n"
@@ -544,19 +541,14 @@ TEST(hosts_of_rules_as_text)
     CHECK(set != NULL);
     if (!set)
         return;
-    weir__rules_hosts(set, WEIR__PER_ALGORITHM, 50000, true, SIZE_MAX, &lines);
-    CHECK(strcmp(lines.data, "counts over all regions: world\n"
-                             "counts over all hosts, exact: log, log (shadow), d.a%1Bb\n"
+    weir__rules_hosts(set, WEIR__PER_ALGORITHM, 50000, SIZE_MAX, &lines);
+    CHECK(strcmp(lines.data, "counts over all hosts, exact: log, log (shadow), d.a%1Bb\n"
                              "counts over all hosts, exchanged every 50 ms: bucket\n"
                              "counts on each host: here\n") == 0);
     lines.len = 0;
-    weir__rules_hosts(set, WEIR__LOCAL, 50000, true, 4, &lines);
-    CHECK(strcmp(lines.data, "counts over all regions: world\n"
-                             "counts over all hosts, exact: log (shadow)\n"
+    weir__rules_hosts(set, WEIR__LOCAL, 50000, 4, &lines);
+    CHECK(strcmp(lines.data, "counts over all hosts, exact: log (shadow)\n"
                              "counts on each host: bucket and 3 more\n") == 0);
-    lines.len = 0;
-    weir__rules_hosts(set, WEIR__PER_ALGORITHM, 50000, false, SIZE_MAX, &lines); /* there is one region */
-    CHECK(strstr(lines.data, "exchanged every 50 ms: bucket, world\n") && !strstr(lines.data, "regions"));
     weir__buffer_free(&lines);
     weir_rules_free(set);
 }

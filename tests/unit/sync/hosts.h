@@ -11,10 +11,7 @@
 
 /* The common simulated time of all hosts, in seconds. */
 static double hosts_time;
-static bool hosts_of_cluster; /* whether the store is a cluster */
-static bool
-    hosts_of_regions; /* whether there are other regions, and from which share of its limit a key counts there */
-static int hosts_hot_percent;
+static bool hosts_of_cluster;    /* whether the store is a cluster */
 static int64_t hosts_timeout_us; /* timeout of an exchange; 0: the default */
 
 static inline weir_time hosts_now(const weir_segment *segment)
@@ -144,8 +141,6 @@ static inline void host_start_sync(struct host *host)
                                          .interval_ms = 50,
                                          .timeout_us = hosts_timeout_us,
                                          .cluster = hosts_of_cluster,
-                                         .regions = hosts_of_regions,
-                                         .hot_percent = hosts_hot_percent,
                                          .send_request = host->send_request,
                                          .send_context = host->send_context,
                                          .now = host->now};

@@ -49,7 +49,7 @@ static inline bool begin(const char *rules, int count)
     return true;
 }
 
-static inline void end(int count)
+static void end(int count)
 {
     for (int i = 0; i < count; i++) {
         host_free(&hosts[i]);

@@ -61,7 +61,7 @@ function judge(part: string, facts: Facts): [Health, string] {
     if (part === "load") return judgeLoad(facts);
     if (part === "reloads") return facts.failed ? ["odd", "some failed"] : ["good", "active"];
     if (!state) return ["good", "running"];
-    return [/^(up|ok|good|running|connected|another host.*)$/.test(state) ? "good" : /^(down|failed|dead|wrong|double)$/.test(state) ? "bad" : "odd", state];
+    return [/^(up|ok|good|running|connected)$/.test(state) ? "good" : /^(down|failed|dead)$/.test(state) ? "bad" : "odd", state];
 }
 
 const parts: [keyof Stats & ("segment" | "store" | "host" | "reloads" | "load"), string, string][] = [
@@ -90,13 +90,10 @@ class HealthCards {
     show(stats: Stats): void {
         const host = { ...stats.host, version: stats.version };
         const shown = { ...stats, host, load: loadFacts(stats.load) };
-        const regions = stats.regions ?? [];
-        const shape = JSON.stringify([parts.map(([part]) => shown[part]), regions]);
+        const shape = JSON.stringify(parts.map(([part]) => shown[part]));
         if (shape === this.last) return;
         this.last = shape;
-        replace(this.element, [...parts.map(([part, label, without]) => this.card(part, label, without, shown[part])),
-            ...regions.map((region) => this.card(`region ${String(region.name)}`, `Region ${String(region.name)}`, "", { ...region, name: undefined,
-                state: region.leader ? region.state : "another host exchanges with it" }))]);
+        replace(this.element, parts.map(([part, label, without]) => this.card(part, label, without, shown[part])));
     }
 
     private card(part: string, label: string, without: string, facts: Facts | null | undefined): HTMLElement {
